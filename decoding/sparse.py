@@ -1,0 +1,93 @@
+"""The draft distribution as it is sent: a few code ids and float16 logits, and the device samples from exactly that.
+
+Speculative sampling is exact for whatever distribution the draft token was drawn from. So truncating and rounding
+first, and drawing afterwards from what is left, costs agreement with the target but no exactness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixdraft.decoding.sampling import Floats, keep_top, sample
+
+
+@dataclass(frozen=True, eq=False)
+class SparseDistribution:
+    """p = softmax of the float16 logits, in float64, over `ids`; zero elsewhere.
+
+    Attributes:
+        ids: uint32 [k], strictly ascending: sampling runs in vocabulary order, here as over the whole vocabulary.
+        logits: float16 [k], finite; temperature, top-k and top-p are in them already.
+    """
+
+    ids: NDArray[np.uint32]
+    logits: NDArray[np.float16]
+
+    def __post_init__(self) -> None:
+        if self.ids.ndim != 1 or self.ids.shape != self.logits.shape or not self.ids.size:
+            raise ValueError(
+                f"a sparse draft has ids of shape {self.ids.shape} and logits of shape {self.logits.shape}: "
+                "give one logit an id, and at least one"
+            )
+        if self.ids.dtype != np.uint32 or self.logits.dtype != np.float16:
+            raise ValueError(
+                f"a sparse draft takes uint32 ids and float16 logits, not {self.ids.dtype} and {self.logits.dtype}"
+            )
+        if not (self.ids[1:] > self.ids[:-1]).all():
+            raise ValueError("the ids of a sparse draft must be strictly ascending: sort them and their logits by id")
+        if not np.isfinite(self.logits).all():
+            raise ValueError("the logits of a sparse draft must be finite: leave out codes without probability")
+
+    @cached_property
+    def _probabilities(self) -> Floats:
+        z = self.logits.astype(np.float64)
+        p: Floats = np.exp(z - z.max())
+        p /= p.sum()
+        p.flags.writeable = False
+        return p
+
+    def probabilities(self) -> Floats:
+        """Probabilities of `ids`, float64 [k], read-only."""
+        return self._probabilities
+
+    def dense(self, vocab_size: int) -> Floats:
+        """The same over the whole vocabulary, float64 [vocab_size].
+
+        Raises:
+            ValueError: an id is not in the vocabulary.
+        """
+        if self.ids[-1] >= vocab_size:
+            raise ValueError(f"a sparse draft names code {self.ids[-1]}, but the vocabulary ends at {vocab_size - 1}")
+        p = np.zeros(vocab_size)
+        p[self.ids] = self._probabilities
+        return p
+
+    def sample(self, u: float) -> int:
+        """The code that `u` in [0, 1) draws; the same one as `sampling.sample` of `dense`."""
+        return int(self.ids[sample(self._probabilities, u)])
+
+
+def sparsify(p: Floats, k: int = 0) -> SparseDistribution:
+    """Keep the k most probable codes of p (ties: lowest id), as float16 log-probabilities below the largest one's 0.
+
+    Args:
+        p: a distribution AFTER temperature, top-k and top-p, float64 [V].
+        k: codes to keep at most; 0 keeps every code that has a probability.
+
+    Raises:
+        ValueError: k is negative, or `p` is not one row with mass.
+    """
+    if k < 0:
+        raise ValueError(f"k is {k}: it must be at least 0, where 0 keeps every code")
+    if p.ndim != 1 or not p.size or not p.max() > 0:
+        raise ValueError(f"p of shape {p.shape} is not one distribution: give float64 [V] with mass")
+    mask = p > 0
+    if k:
+        mask &= keep_top(p, k)
+    # a positive float64 has log p >= -745 and a distribution of V codes a maximum of 1 / V: float16 holds the shift
+    logits = np.log(p[mask]) - np.log(p.max())
+    return SparseDistribution(np.flatnonzero(mask).astype(np.uint32), logits.astype(np.float16))

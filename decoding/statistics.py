@@ -1,0 +1,84 @@
+"""What a policy may call the uncertainty of a position, by name. Higher is less certain.
+
+Every function takes the `Evidence` of a position (or of many: leading axes carry through) and computes only what it
+needs, so that a policy on entropy never pays for intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pixdraft.decoding import intervals, rng, sampling
+from pixdraft.decoding.sampling import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """All that is known of a drafted position, or of [...] positions, before anybody is asked.
+
+    Attributes:
+        center, radius: of the logit intervals, [..., V].
+        p: the distribution that the token is drawn from, float64 [..., V].
+        risk: total variation predicted by the risk head, [...].
+        seed, position: of the picture and in it; whole numbers, [...].
+    """
+
+    center: NDArray[Any]
+    radius: NDArray[Any]
+    p: Floats
+    risk: ArrayLike
+    seed: ArrayLike
+    position: ArrayLike
+
+    @cached_property
+    def bounds(self) -> tuple[Floats, Floats]:
+        """`intervals.fuse` of centre and radius, computed once and only if asked for."""
+        return intervals.fuse(self.center, self.radius)
+
+
+def interval(evidence: Evidence) -> Floats:
+    """U = ||delta||_1 * std(delta) of the probability intervals (CIAR, arXiv 2603.25463)."""
+    return intervals.uncertainty(*evidence.bounds)
+
+
+def width(evidence: Evidence) -> Floats:
+    """||delta||_1; half of it bounds TV(p, q) where the intervals hold."""
+    return intervals.width(*evidence.bounds)
+
+
+def entropy(evidence: Evidence) -> Floats:
+    """Entropy of p, in nats (Entropy-Lens among CIAR's baselines)."""
+    return sampling.entropy(evidence.p)
+
+
+def inverse_confidence(evidence: Evidence) -> Floats:
+    """1 - max p."""
+    return np.asarray(1.0 - evidence.p.max(axis=-1), np.float64)
+
+
+def risk(evidence: Evidence) -> Floats:
+    """The total variation from the target that the risk head predicts."""
+    return np.asarray(evidence.risk, np.float64)
+
+
+def random(evidence: Evidence) -> Floats:
+    """A uniform of the counter generator: asks at random, the same way every time (CIAR's Random baseline)."""
+    return rng.uniforms(evidence.seed, evidence.position, rng.RANDOM)
+
+
+Statistic = Callable[[Evidence], Floats]
+
+STATISTICS: dict[str, Statistic] = {
+    "interval": interval,
+    "width": width,
+    "entropy": entropy,
+    "max": inverse_confidence,
+    "risk": risk,
+    "random": random,
+}
