@@ -1,0 +1,5 @@
+"""``python -m pixdraft``."""
+
+from pixdraft.cli import main
+
+main()

@@ -1,0 +1,35 @@
+"""`pixdraft doctor`: what works on this machine, and what to do about the rest."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+_STYLES = {"ok": "green", "absent": "dim", "note": "yellow", "broken": "bold red"}
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Look at Python, packages, backends, bundled models and the loopback; exit 1 if something needed is broken."""
+    from pixdraft.checks import every_finding
+
+    findings = every_finding()
+    broken = [finding for finding in findings if finding.state == "broken"]
+    if as_json:
+        import json
+        from dataclasses import asdict
+
+        typer.echo(json.dumps({"ok": not broken, "findings": [asdict(f) for f in findings]}, indent=2))
+    else:
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table("check", "state", "found", "mend", box=None, header_style="bold", pad_edge=False)
+        for finding in findings:
+            style = _STYLES[finding.state]
+            table.add_row(finding.check, f"[{style}]{finding.state}[/]", finding.detail, finding.mend)
+        Console().print(table)
+    if broken:
+        raise typer.Exit(1)

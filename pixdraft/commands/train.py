@@ -1,0 +1,56 @@
+"""`pixdraft train ...`: the recipes that made the bundled model, one verb a stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="The recipes of the bundled model, in this order: data, tokenizer, target, draft, weights.",
+    no_args_is_help=True,
+)
+
+Folder = Annotated[Path, typer.Argument(help="Where the run keeps pictures, checkpoints, logs.", file_okay=False)]
+_HERE = Path("runs/emoji")
+
+
+@app.command()
+def data(folder: Folder = _HERE) -> None:
+    """Fetch the picture packages with npm at their pinned versions, and render every sprite once."""
+    from pixdraft.training import recipes
+
+    recipes.data(folder)
+
+
+@app.command()
+def tokenizer(folder: Folder = _HERE) -> None:
+    """Train the VQ tokenizer; a run that was stopped goes on where it was."""
+    from pixdraft.training import recipes
+
+    recipes.tokenizer(folder)
+
+
+@app.command()
+def target(folder: Folder = _HERE) -> None:
+    """Train the full model, which the cloud serves; a run that was stopped goes on where it was."""
+    from pixdraft.training import recipes
+
+    recipes.target(folder)
+
+
+@app.command()
+def draft(folder: Folder = _HERE) -> None:
+    """Train the device's model with its Inter-Head; a run that was stopped goes on where it was."""
+    from pixdraft.training import recipes
+
+    recipes.draft(folder)
+
+
+@app.command()
+def weights(folder: Folder = _HERE) -> None:
+    """Write the model folder that `generate` and `serve` read: fp16 weights, hashes, thresholds, model card."""
+    from pixdraft.training import recipes
+
+    recipes.weights(folder)
