@@ -1,0 +1,192 @@
+"""Model folders: ``config.json`` and its safetensors files, checked before anything is built from them.
+
+A folder holds three files: ``tokenizer.safetensors``, ``target.safetensors`` (with the cloud's half of phi under
+``conditioning.``) and ``draft.safetensors``. A name instead of a path means a model that ships with the package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pixdraft.models.config import ConfigError, TransformerConfig, VQConfig
+from pixdraft.models.target import TargetInfo
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from pixdraft.models.inter_head import Conditioning, DraftTransformer
+    from pixdraft.models.tokenizer import VQTokenizer
+    from pixdraft.models.torch_target import TorchTarget
+    from pixdraft.models.transformer import Transformer
+
+FORMAT = 1
+BUNDLED = ("emoji",)
+
+
+class ModelError(ValueError):
+    """A model folder is missing, damaged or of another format; the message names the file and the mend."""
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model folder whose description has been read; weights are checked when they are loaded.
+
+    Attributes:
+        path: of the folder.
+        config: its ``config.json``.
+    """
+
+    path: Path
+    config: dict[str, Any]
+
+    @property
+    def transformer(self) -> TransformerConfig:
+        """Shape of the target."""
+        return TransformerConfig.from_dict(self._field("transformer"))
+
+    @property
+    def tokenizer(self) -> VQConfig:
+        """Shape of the tokenizer."""
+        return VQConfig.from_dict(self._field("tokenizer"))
+
+    @property
+    def words(self) -> list[str]:
+        """The vocabulary of prompts."""
+        return list(self._field("words"))
+
+    @property
+    def draft(self) -> dict[str, Any]:
+        """Facts of the draft: layers, bottleneck, statistic, thresholds."""
+        return dict(self._field("draft"))
+
+    @property
+    def info(self) -> TargetInfo:
+        """What a server of this folder tells its devices."""
+        shape = self.transformer
+        return TargetInfo(
+            name=str(self._field("name")),
+            model_hash=self.hash("target"),
+            tokenizer_hash=self.hash("tokenizer"),
+            vocab_size=shape.vocab_size,
+            image_tokens=shape.image_tokens,
+            bottleneck=int(self.draft["bottleneck"]),
+            guidance=float(self._field("guidance")),
+        )
+
+    def hash(self, part: str) -> str:
+        """The SHA-256 (hex) that the description gives for ``PART.safetensors``."""
+        files = self._field("files")
+        name = f"{part}.safetensors"
+        if name not in files:
+            raise ModelError(f"{self.path / 'config.json'} names no hash for {name}: export the folder again")
+        return str(files[name])
+
+    def weights(self, part: str) -> dict[str, Tensor]:
+        """Tensors of ``PART.safetensors`` as float32, after its hash was checked."""
+        import torch
+        from safetensors.torch import load
+
+        file = self.path / f"{part}.safetensors"
+        if not file.exists():
+            raise ModelError(f"{file} is missing: restore the model folder")
+        content = file.read_bytes()
+        if hashlib.sha256(content).hexdigest() != self.hash(part):
+            raise ModelError(f"{file} is damaged or not the file that config.json describes: restore the model folder")
+        return {name: tensor.to(torch.float32) for name, tensor in load(content).items()}
+
+    def _field(self, name: str) -> Any:
+        if name not in self.config:
+            raise ModelError(f"{self.path / 'config.json'} has no field {name!r}: export the folder again")
+        return self.config[name]
+
+
+def find(name_or_path: str | Path) -> ModelFolder:
+    """The folder of a bundled model's name or of a path.
+
+    Raises:
+        ModelError: there is none, or its description cannot be read.
+    """
+    if str(name_or_path) in BUNDLED:
+        path = Path(str(resources.files("pixdraft.models"))) / "weights" / str(name_or_path)
+    else:
+        path = Path(name_or_path)
+    description = path / "config.json"
+    if not description.exists():
+        known = ", ".join(BUNDLED)
+        raise ModelError(f"{name_or_path} is neither a bundled model ({known}) nor a folder with a config.json")
+    try:
+        config = json.loads(description.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"{description} is not JSON ({error}): restore the model folder") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise ModelError(f"{description} is not of format {FORMAT}, which this version reads: update pixdraft")
+    return ModelFolder(path, config)
+
+
+def _fill(module: nn.Module, weights: dict[str, Tensor], folder: ModelFolder, part: str) -> None:
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise ModelError(f"{folder.path / part}.safetensors does not fit config.json: {reason}") from error
+    module.requires_grad_(False).eval()
+
+
+def load_tokenizer(folder: ModelFolder) -> VQTokenizer:
+    """The tokenizer of a folder."""
+    from pixdraft.models.tokenizer import VQTokenizer
+
+    tokenizer = VQTokenizer(folder.tokenizer)
+    _fill(tokenizer, folder.weights("tokenizer"), folder, "tokenizer")
+    return tokenizer
+
+
+def load_transformer(folder: ModelFolder) -> tuple[Transformer, Conditioning]:
+    """The target's decoder and the cloud's half of phi."""
+    from pixdraft.models.conditions import WordCondition
+    from pixdraft.models.inter_head import Conditioning
+    from pixdraft.models.transformer import Transformer
+
+    shape = folder.transformer
+    decoder = Transformer(shape, WordCondition(len(folder.words), shape.condition_length, shape.dim))
+    conditioning = Conditioning(int(folder.draft["bottleneck"]), shape.dim)
+    weights = folder.weights("target")
+    prefix = "conditioning."
+    _fill(conditioning, {k[len(prefix) :]: v for k, v in weights.items() if k.startswith(prefix)}, folder, "target")
+    _fill(decoder, {k: v for k, v in weights.items() if not k.startswith(prefix)}, folder, "target")
+    return decoder, conditioning
+
+
+def load_draft_transformer(folder: ModelFolder) -> DraftTransformer:
+    """The device's network; `runtime.backends.torch_backend` makes a backend of it."""
+    from pixdraft.models.conditions import WordCondition
+    from pixdraft.models.inter_head import DraftTransformer
+
+    shape = DraftTransformer.shape(folder.transformer, int(folder.draft["layers"]))
+    condition = WordCondition(len(folder.words), shape.condition_length, shape.dim)
+    draft = DraftTransformer(shape, condition, int(folder.draft["bottleneck"]))
+    _fill(draft, folder.weights("draft"), folder, "draft")
+    return draft
+
+
+def load_target(name_or_path: str | Path = "emoji") -> TorchTarget:
+    """The full model, ready to be served.
+
+    Raises:
+        ModelError, ConfigError: the folder cannot be used; the message says why.
+    """
+    from pixdraft.models.conditions import WordEncoder
+    from pixdraft.models.torch_target import TorchTarget
+
+    folder = find(name_or_path)
+    decoder, conditioning = load_transformer(folder)
+    encoder = WordEncoder(folder.words, folder.transformer.condition_length)
+    return TorchTarget(folder.info, decoder, conditioning, load_tokenizer(folder), encoder)
+
+
+__all__ = ["BUNDLED", "ConfigError", "ModelError", "ModelFolder", "find", "load_draft_transformer", "load_target"]

