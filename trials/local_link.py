@@ -5,7 +5,7 @@ For checks and evaluation: every byte is what the wire would have carried, and n
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar
 
 from pixdraft.cloud_stub.config import ServiceConfig
@@ -45,12 +45,13 @@ class LocalLink:
     def __init__(self, talk: Conversation) -> None:
         self._talk = talk
         self._first: CloudFrame | None = None
-        self._answers: AsyncIterator[CloudFrame] | None = None
+        self._answers: AsyncGenerator[CloudFrame, None] | None = None
 
     async def send(self, data: bytes) -> None:
         """Hand over one frame; its first answer is made at once, since a `Close` is never received for."""
         if self._talk.closed:
             raise LinkClosed("the conversation is over")
+        await self._end()
         self._answers = self._talk.answer(data)
         self._first = await anext(self._answers, None)
 
@@ -64,8 +65,14 @@ class LocalLink:
 
     async def close(self) -> None:
         """Forget the session."""
-        self._answers = None
+        await self._end()
         self._talk.closed = True
+
+    async def _end(self) -> None:
+        """Ask no more of the last frame's answers."""
+        answers, self._answers, self._first = self._answers, None, None
+        if answers is not None:
+            await answers.aclose()
 
 
 class _Inline(Worker):

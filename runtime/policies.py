@@ -1,0 +1,202 @@
+"""Who decides a token: small objects that say, for each drafted token, keep it or ask the cloud.
+
+A policy is a frozen, checked configuration; `judge` starts it on one picture. `create` builds one by name. To add one:
+write the dataclass, put it into `POLICIES`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple
+
+from pixdraft.decoding.statistics import STATISTICS, Evidence
+from pixdraft.decoding.thresholds import ThresholdTable, Tracker
+from pixdraft.runtime.backends import DraftInfo
+from pixdraft.runtime.errors import RequestError
+
+DEFAULT_RATE = 0.30
+
+
+class Judgement(NamedTuple):
+    """What a policy says of one drafted token.
+
+    Attributes:
+        ask: whether the cloud shall judge it; else the device keeps it.
+        statistic, tau: what it looked at; None where it looks at nothing.
+    """
+
+    ask: bool
+    statistic: float | None = None
+    tau: float | None = None
+
+
+Judge = Callable[[Evidence], Judgement]
+
+
+@dataclass(frozen=True)
+class Policy(ABC):
+    """Base of every policy.
+
+    Attributes:
+        name: its key in `POLICIES`.
+        streams: the target draws the picture; the draft only steps in where the cloud is lost.
+        silent: nothing is asked once the session is open.
+        keeps: tokens may stand that no rule has judged, so the draft must fit the guidance that is asked for.
+        injects: whether a prefix of the target's makes sense, and how much of the picture by default.
+        block: asked tokens that one frame carries.
+    """
+
+    name: ClassVar[str]
+    streams: ClassVar[bool] = False
+    silent: ClassVar[bool] = False
+    keeps: ClassVar[bool] = False
+    injects: ClassVar[bool] = False
+    default_rho: ClassVar[float] = 0.0
+
+    @property
+    def block(self) -> int:
+        """Asked tokens that one frame carries."""
+        return 1
+
+    @abstractmethod
+    def judge(self, info: DraftInfo) -> Judge:
+        """Begin a picture: a function of each drafted token's evidence, called in the order of drafting.
+
+        Raises:
+            RequestError: the draft has not what the policy needs.
+        """
+
+
+@dataclass(frozen=True)
+class CloudPolicy(Policy):
+    """The target draws everything and streams it: what every other policy is compared with."""
+
+    name = "cloud"
+    streams = True
+
+    def judge(self, info: DraftInfo) -> Judge:
+        """Asks always."""
+        return lambda _: Judgement(True)
+
+
+@dataclass(frozen=True)
+class DevicePolicy(Policy):
+    """The device draws everything; of the cloud it takes the condition and no more."""
+
+    name = "device"
+    silent = True
+    keeps = True
+
+    def judge(self, info: DraftInfo) -> Judge:
+        """Keeps always."""
+        return lambda _: Judgement(False)
+
+
+@dataclass(frozen=True)
+class SpeculativePolicy(Policy):
+    """Speculative sampling (arXiv 2211.17192): every token is asked, `gamma` of them in one frame."""
+
+    name = "speculative"
+    injects = True
+    gamma: int = 4
+
+    def __post_init__(self) -> None:
+        if self.gamma < 1:
+            raise RequestError(f"gamma is {self.gamma}: give the tokens of a block, a whole number of at least 1")
+
+    @property
+    def block(self) -> int:
+        """Gamma."""
+        return self.gamma
+
+    def judge(self, info: DraftInfo) -> Judge:
+        """Asks always."""
+        return lambda _: Judgement(True)
+
+
+@dataclass(frozen=True)
+class CiarPolicy(Policy):
+    """CIAR (arXiv 2603.25463): keep a token whose uncertainty is below tau, ask about it else.
+
+    Attributes:
+        statistic: a name in `decoding.statistics.STATISTICS`; None takes the one the draft was calibrated for.
+        tau: a fixed threshold; 0 asks everything, since no statistic is negative.
+        rate: the share of tokens to ask instead, 0..1: tau starts at the draft's table and is steered from there.
+            Neither given: 0.30.
+        eta: speed of the steering; 0 holds the table's tau.
+    """
+
+    name = "ciar"
+    keeps = True
+    injects = True
+    default_rho = 0.06
+    statistic: str | None = None
+    tau: float | None = None
+    rate: float | None = None
+    eta: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.statistic is not None and self.statistic not in STATISTICS:
+            raise RequestError(f"there is no statistic {self.statistic!r}: the known ones are {', '.join(STATISTICS)}")
+        if self.tau is not None and self.rate is not None:
+            raise RequestError("tau and rate are both given: give the threshold, or the share to ask, not both")
+        if self.tau is not None and not self.tau >= 0:
+            raise RequestError(f"tau is {self.tau!r}: give a threshold of at least 0, where 0 asks everything")
+        if self.rate is not None and not 0 <= self.rate <= 1:
+            raise RequestError(f"rate is {self.rate!r}: give a share from 0 (ask never) to 1 (ask always)")
+        if not (math.isfinite(self.eta) and self.eta >= 0):
+            raise RequestError(f"eta is {self.eta!r}: give a finite number of at least 0, where 0 holds tau")
+
+    def judge(self, info: DraftInfo) -> Judge:
+        """Asks where statistic >= tau."""
+        name = self.statistic or info.statistic
+        if name not in STATISTICS:
+            raise RequestError(f"the draft {info.name!r} names the unknown statistic {name!r}: give statistic by hand")
+        statistic = STATISTICS[name]
+        if (tau := self.tau) is not None:
+
+            def fixed(evidence: Evidence) -> Judgement:
+                value = float(statistic(evidence))
+                return Judgement(value >= tau, value, tau)
+
+            return fixed
+        tracker = self._tracker(name, info)
+
+        def tracked(evidence: Evidence) -> Judgement:
+            value, tau = float(statistic(evidence)), tracker.tau
+            return Judgement(tracker.update(value), value, tau)
+
+        return tracked
+
+    def _tracker(self, name: str, info: DraftInfo) -> Tracker:
+        if not (pairs := info.thresholds.get(name)):
+            known = f"take {' or '.join(info.thresholds)}" if info.thresholds else "there are none for any other"
+            raise RequestError(
+                f"the draft {info.name!r} has no thresholds for the statistic {name!r}: give tau, or {known}"
+            )
+        table = ThresholdTable(name, tuple((rate, tau) for rate, tau in pairs))
+        return Tracker(table, DEFAULT_RATE if self.rate is None else self.rate, self.eta)
+
+
+POLICIES: dict[str, type[Policy]] = {
+    policy.name: policy for policy in (CloudPolicy, DevicePolicy, SpeculativePolicy, CiarPolicy)
+}
+
+
+def create(name: str, **parameters: Any) -> Policy:
+    """Build a policy from its name in `POLICIES`; parameters of None are left to their defaults.
+
+    Raises:
+        RequestError: the policy or a parameter is unknown, or a value is out of range.
+    """
+    if (policy := POLICIES.get(name)) is None:
+        raise RequestError(f"there is no policy {name!r}: the known ones are {', '.join(POLICIES)}")
+    given = {key: value for key, value in parameters.items() if value is not None}
+    known = [f.name for f in fields(policy)]
+    if unknown := [key for key in given if key not in known]:
+        takes = f"takes {', '.join(known)}" if known else "takes none"
+        raise RequestError(f"the policy {name!r} has no parameter {unknown[0]!r}: leave it out, the policy {takes}")
+    return policy(**given)

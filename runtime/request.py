@@ -1,0 +1,84 @@
+"""What is to be drawn, and how: one frozen dataclass, checked when it is built."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from pixdraft.decoding import acceptance, sampling
+from pixdraft.protocol.frames import Rule, Sampling
+from pixdraft.runtime.backends import DraftInfo
+from pixdraft.runtime.errors import RequestError
+from pixdraft.runtime.policies import CiarPolicy, Policy
+
+
+@dataclass(frozen=True)
+class DrawRequest:
+    """One picture to draw.
+
+    Attributes:
+        prompt: the text.
+        seed: of the counter RNG, 0 <= seed < 2**64; the same request and seed give the same picture.
+        policy: who decides a token.
+        rule: how the cloud judges asked tokens.
+        sampling: guidance, temperature, top-k, top-p; None takes the guidance that the draft was trained for and
+            leaves the rest alone.
+        rho: share of the picture that the cloud draws first and injects, 0 <= rho < 1; None takes the policy's own.
+        draft_top_k: codes that the draft distribution keeps, and sends where it asks; 0 keeps them all. Fewer make
+            smaller frames; what is asked stays exact.
+        conditioning: whether bottleneck features go up beside the tokens (f^I of ciar.md, section 3).
+        require_cloud: stop with CloudRequired where the cloud is lost, instead of finishing alone.
+    """
+
+    prompt: str
+    seed: int = 0
+    policy: Policy = field(default_factory=CiarPolicy)
+    rule: Rule = field(default_factory=Rule)
+    sampling: Sampling | None = None
+    rho: float | None = None
+    draft_top_k: int = 0
+    conditioning: bool = True
+    require_cloud: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.prompt.strip():
+            raise RequestError("prompt is empty: say what to draw")
+        if not 0 <= self.seed < 1 << 64:
+            raise RequestError(f"seed is {self.seed}: give a whole number of at least 0 and below 2**64")
+        if self.draft_top_k < 0:
+            raise RequestError(f"draft_top_k is {self.draft_top_k}: give at least 1, or 0 to keep every code")
+        if self.rho is not None and not 0 <= self.rho < 1:
+            raise RequestError(f"rho is {self.rho}: give the share to inject, at least 0 and below 1")
+        if self.rho and not self.policy.injects:
+            raise RequestError(f"rho is {self.rho}, but the policy {self.policy.name!r} takes no prefix: leave rho out")
+        if (rule := acceptance.RULES.get(self.rule.name)) is None or not rule.needs_codebook:
+            try:
+                acceptance.create(self.rule.name, self.rule.parameters)
+            except ValueError as error:
+                raise RequestError(f"rule: {error}") from error
+        if (chosen := self.sampling) is not None:
+            if not (math.isfinite(chosen.guidance) and chosen.guidance >= 0):
+                raise RequestError(f"guidance is {chosen.guidance}: give a finite number of at least 0")
+            try:
+                sampling.check(chosen.temperature, chosen.top_k, chosen.top_p)
+            except ValueError as error:
+                raise RequestError(str(error)) from error
+
+    def sampling_for(self, info: DraftInfo) -> Sampling:
+        """How to sample with this draft.
+
+        Raises:
+            RequestError: tokens may be kept unjudged, of a draft that learned another guidance.
+        """
+        chosen = self.sampling or Sampling(guidance=info.guidance)
+        if self.policy.keeps and chosen.guidance != info.guidance:
+            raise RequestError(
+                f"guidance is {chosen.guidance:g}, but the draft {info.name!r} learned {info.guidance:g}, and the "
+                f"policy {self.policy.name!r} keeps its tokens: take {info.guidance:g}, or the policy 'speculative'"
+            )
+        return chosen
+
+    def inject(self, image_tokens: int) -> int:
+        """Tokens that the cloud draws first, floor(rho * T)."""
+        rho = self.policy.default_rho if self.rho is None else self.rho
+        return math.floor(rho * image_tokens + 1e-9)  # 0.29 * 100 is 28.999...
