@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+DEFAULT_ETA = 0.025
 DEFAULT_RATES = (0.01, 0.02, 0.05, *(i / 20 for i in range(2, 20)), 0.98, 0.99)
 
 
@@ -53,11 +54,6 @@ class ThresholdTable:
             return math.inf if rate == 0 else -math.inf
         rates, taus = zip(*self.pairs, strict=True)
         return float(np.interp(rate, rates, taus))
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """The lowest and the highest tau of the table."""
-        return self.pairs[-1][1], self.pairs[0][1]
 
     def to_dict(self) -> dict[str, Any]:
         """The table as JSON values."""
@@ -103,15 +99,17 @@ def calibrate(statistic: str, values: ArrayLike, rates: Iterable[float] = DEFAUL
 class Tracker:
     """Steers tau while positions go by, so that the wanted share is asked where pictures differ from the held-out ones.
 
-    tau <- tau + eta * scale * (1[asked] - rate), held within the table's range. `scale` is the stretch of the
-    statistic around the wanted tau that holds half of the held-out values, so that one eta suits every statistic:
-    with eta = 0.05 tau forgets a wrong start within some 40 positions.
+    CIAR's rule, tau <- tau + eta * (1[asked] - rate), taken along the table: the step moves the upload rate that tau
+    is looked up for, r <- r - eta * (1[asked] - rate). So a step is as long as the statistic is spread out there, one
+    eta suits every statistic, and tau stays within the table's range. eta = 0.025 forgets a wrong start within some
+    40 positions, and over any stretch the asked positions differ from the wanted number by 1 / eta at most, unless
+    tau rests at an end of the table.
 
     Attributes:
         tau: the threshold of the next position.
     """
 
-    def __init__(self, table: ThresholdTable, rate: float, eta: float = 0.05) -> None:
+    def __init__(self, table: ThresholdTable, rate: float, eta: float = DEFAULT_ETA) -> None:
         """Start from the table's tau for `rate`; eta 0, or a rate of 0 or 1, holds it there.
 
         Raises:
@@ -120,18 +118,15 @@ class Tracker:
         if not (math.isfinite(eta) and eta >= 0):
             raise ValueError(f"eta is {eta!r}: it must be a finite number of at least 0, where 0 tracks nothing")
         self.tau = table.tau(rate)
-        self._rate = rate
-        self._low, self._high = table.range
-        if eta == 0 or rate in (0, 1):
-            self._step = 0.0
-        else:
-            half = table.tau(rate / 2) - table.tau((1 + rate) / 2)
-            self._step = eta * (half or self._high - self._low)  # where the half is one tied value, the whole range
+        self._table = table
+        self._wanted = self._looked_up = rate
+        self._eta = 0.0 if rate in (0, 1) else eta
 
     def update(self, value: float) -> bool:
         """Whether a position with this value of the statistic is asked; tau then moves."""
-        asked = value >= self.tau
-        if self._step:
-            moved = self.tau + self._step * (asked - self._rate)
-            self.tau = min(max(moved, self._low), self._high)
+        asked = bool(value >= self.tau)  # a numpy value must not make it a numpy bool
+        if self._eta:
+            moved = self._looked_up - self._eta * (asked - self._wanted)
+            self._looked_up = min(max(moved, self._table.pairs[0][0]), self._table.pairs[-1][0])
+            self.tau = self._table.tau(self._looked_up)
         return asked

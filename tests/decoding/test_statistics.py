@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pixdraft.decoding import intervals, rng
+from pixdraft.decoding.sampling import entropy, probabilities
+from pixdraft.decoding.statistics import STATISTICS, Evidence
+
+RANDOM = np.random.default_rng(5)
+CENTER, RADIUS = RANDOM.normal(0, 3, (4, 32)), RANDOM.random((4, 32))
+P = probabilities(CENTER, 0.9, 20)
+MANY = Evidence(CENTER, RADIUS, P, np.array([0.1, 0.2, 0.3, 0.4]), 77, np.arange(4))
+
+
+def test_the_names_are_the_contract() -> None:
+    assert list(STATISTICS) == ["interval", "width", "entropy", "max", "risk", "random"]
+
+
+def test_values() -> None:
+    lower, upper = intervals.fuse(CENTER, RADIUS)
+    expected = {
+        "interval": intervals.uncertainty(lower, upper),
+        "width": (upper - lower).sum(axis=1),
+        "entropy": entropy(P),
+        "max": 1 - P.max(axis=1),
+        "risk": [0.1, 0.2, 0.3, 0.4],
+        "random": [rng.uniform(77, i, 4) for i in range(4)],
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(STATISTICS[name](MANY), values, rtol=1e-14, err_msg=name)
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_one_position_is_a_row_of_many(name: str) -> None:
+    one = Evidence(CENTER[2], RADIUS[2], P[2], 0.3, 77, 2)
+    assert float(STATISTICS[name](one)) == pytest.approx(float(STATISTICS[name](MANY)[2]), rel=1e-14)
+
+
+def test_intervals_are_computed_once_and_only_when_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    fuse = intervals.fuse
+
+    def counted(*arguments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        calls.append(1)
+        return fuse(*arguments)
+
+    monkeypatch.setattr(intervals, "fuse", counted)
+    evidence = Evidence(CENTER, RADIUS, P, 0.5, 1, np.arange(4))
+    for name in ("entropy", "max", "random", "risk"):
+        STATISTICS[name](evidence)
+    assert not calls
+    STATISTICS["interval"](evidence)
+    STATISTICS["width"](evidence)
+    assert len(calls) == 1
+
+
+def test_random_draws_from_a_stream_of_its_own() -> None:
+    drawn = float(STATISTICS["random"](Evidence(CENTER[0], RADIUS[0], P[0], 0.0, 9, 5)))
+    assert drawn not in {rng.uniform(9, 5, stream) for stream in range(4)}
