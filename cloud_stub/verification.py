@@ -53,9 +53,9 @@ def judge(target: NDArray[np.float64], block: Block, rule: Rule, seed: int) -> J
     """
     n = block.tokens.size
     settled, token, rejected = n, -1, False
-    for i, draft in zip(block.asked, block.drafts, strict=True):
+    for judged, (i, draft) in enumerate(zip(block.asked, block.drafts, strict=True)):
         q, p, x = target[i], draft.dense(target.shape[1]), int(block.tokens[i])
-        if rng.uniform(seed, block.base + i, rng.ACCEPT) >= rule.probability(q, p, x):
+        if rng.uniform(seed, block.base + i, rng.ACCEPT) >= rule.probability(q, p, x, judged):
             u = rng.uniform(seed, block.base + i, rng.RESIDUAL)
             settled, token, rejected = i, sampling.sample(rule.residual(q, p, x), u), True
             break
