@@ -42,7 +42,7 @@ class Conversation:
         """Whether a session is held."""
         return self._session is not None
 
-    async def answer(self, data: bytes) -> AsyncGenerator[CloudFrame]:
+    async def answer(self, data: bytes) -> AsyncGenerator[CloudFrame, None]:
         """The answers to one frame as it came."""
         name = "bad"
         try:
@@ -64,7 +64,7 @@ class Conversation:
             self._session = None
             yield Failure("internal", "the cloud failed on this frame: open again with tokens, or go on without it")
 
-    async def _reply(self, frame: DeviceFrame) -> AsyncGenerator[CloudFrame]:
+    async def _reply(self, frame: DeviceFrame) -> AsyncGenerator[CloudFrame, None]:
         if isinstance(frame, Close):
             self._held(frame)
             self._session = None
@@ -103,7 +103,7 @@ class Conversation:
     def _drawn(self, count: int) -> None:
         self._metrics.tokens.labels("generated").inc(count)
 
-    async def _each(self, items: Iterator[Item]) -> AsyncGenerator[Item]:
+    async def _each(self, items: Iterator[Item]) -> AsyncGenerator[Item, None]:
         """The items of an iterator, each made in a worker thread."""
         while (item := await self._worker.run(next, items, None)) is not None:
             yield item

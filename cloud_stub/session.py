@@ -73,7 +73,7 @@ class CloudSession:
         self._length = 0
         self._last: tuple[Verify | Generate, Verdict | None] | None = None
         self.to_inject = 0 if tokens.size else opening.inject
-        self._settle(tokens, features)
+        self._settle(tokens, features, tokens.size)
 
     @property
     def tokens(self) -> NDArray[np.int64]:
@@ -125,10 +125,8 @@ class CloudSession:
         self._seek(frame)
         target = self._probabilities(self._extend(block.tokens, block.features))
         judged = judge(target, block, self._rule, self._seed)
-        settled = block.tokens[: judged.settled]
-        self._settle(settled, None if block.features is None else block.features[: judged.settled])
-        if judged.token >= 0:
-            self._settle(np.array([judged.token]))
+        drawn = np.array([judged.token] if judged.token >= 0 else [], np.int64)
+        self._settle(np.append(block.tokens[: judged.settled], drawn), block.features, judged.settled)
         verdict = Verdict(
             self.name,
             frame.base,
@@ -173,10 +171,13 @@ class CloudSession:
             self._cached = end
         return rows
 
-    def _settle(self, tokens: NDArray[Any], features: NDArray[np.float32] | None = None) -> None:
-        end = self._length + tokens.size
-        self._tokens[self._length : end] = tokens
-        self._features[self._length : end] = 0.0 if features is None else features
+    def _settle(self, tokens: NDArray[Any], features: NDArray[np.float32] | None = None, featured: int = 0) -> None:
+        """Append tokens; the first `featured` of them carry features (where there are any), the others none."""
+        start, end = self._length, self._length + tokens.size
+        self._tokens[start:end] = tokens
+        self._features[start:end] = 0.0
+        if features is not None:
+            self._features[start : start + featured] = features[:featured]
         self._length = end
         self._trim()
 
