@@ -115,9 +115,7 @@ class VQConfig(_Config):
     norm_groups: int = 8
 
     def __post_init__(self) -> None:
-        _positive(
-            self, "channels", "res_blocks", "latent_channels", "codebook_size", "codebook_dim", "norm_groups"
-        )
+        _positive(self, "channels", "res_blocks", "latent_channels", "codebook_size", "codebook_dim", "norm_groups")
         if not self.multipliers:
             raise ConfigError("VQConfig.multipliers is empty: give one width a level")
 

@@ -79,7 +79,9 @@ class TorchTarget:
         """See `TargetModel.forward`. Raises ValueError where the picture has no room for the tokens."""
         config = self.decoder.config
         if cache.length + len(tokens) > config.image_tokens:
-            raise ValueError(f"{len(tokens)} tokens after {cache.length} are more than the picture's {config.image_tokens}")
+            raise ValueError(
+                f"{len(tokens)} tokens after {cache.length} are more than the picture's {config.image_tokens}"
+            )
         embedded = self.decoder.tok_embeddings(torch.as_tensor(np.asarray(tokens, dtype=np.int64)))
         if features is not None:
             embedded = embedded + self.conditioning(torch.from_numpy(np.asarray(features, dtype=np.float32)))
@@ -99,5 +101,7 @@ class TorchTarget:
     @torch.inference_mode()
     def decode(self, tokens: NDArray[np.integer]) -> NDArray[np.uint8]:
         """See `TargetModel.decode`."""
-        pixels: NDArray[np.uint8] = to_bytes(self.tokenizer.decode(torch.as_tensor(np.asarray(tokens))[None].long()))[0].numpy()
+        pixels: NDArray[np.uint8] = to_bytes(self.tokenizer.decode(torch.as_tensor(np.asarray(tokens))[None].long()))[
+            0
+        ].numpy()
         return pixels

@@ -179,7 +179,9 @@ class Transformer(nn.Module):
             x = layer(x, table, mask, positions, cache)
         return self.norm(x)
 
-    def hidden(self, condition: Tensor, tokens: Tensor, drop: Tensor | None = None, extra: Tensor | None = None) -> Tensor:
+    def hidden(
+        self, condition: Tensor, tokens: Tensor, drop: Tensor | None = None, extra: Tensor | None = None
+    ) -> Tensor:
         """A full pass: states that predict image tokens 0 .. n, [B, n + 1, d].
 
         Args:

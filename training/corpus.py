@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from pixdraft.models.transformer import StaticCache, Transformer
+from pixdraft.training.scenes import SceneStream
+from pixdraft.training.vocabulary import CaptionSampler
 
 
 def guided(logits: Tensor, scale: float) -> Tensor:
@@ -45,10 +52,58 @@ def draw_tokens(target: Transformer, condition: Tensor, scale: float, seed: int)
 
 
 @torch.no_grad()
-def guided_distribution(target: Transformer, condition: Tensor, tokens: Tensor, scale: float) -> Tensor:
+def guided_distribution(
+    target: Callable[[Tensor, Tensor, Tensor], Tensor], condition: Tensor, tokens: Tensor, scale: float
+) -> Tensor:
     """The guided target's distribution at every position of given pictures [B, T], float32 [B, T, V]."""
     rows = condition.shape[0]
     drop = torch.arange(2 * rows) >= rows
     with torch.autocast("cpu", torch.bfloat16):
         logits = target(condition.repeat(2, 1), tokens[:, :-1].repeat(2, 1), drop)
     return guided(logits.float(), scale).softmax(-1)
+
+
+class Corpus:
+    """Pictures that the target drew of a stream's captions, kept in chunks so that drawing resumes.
+
+    Args:
+        folder: of the chunks; its description must match, or the chunks are another target's.
+        target: the decoder.
+        stream: whose captions to draw.
+        scale: of guidance.
+    """
+
+    CHUNK = 100
+
+    def __init__(self, folder: Path, target: Transformer, stream: SceneStream, scale: float) -> None:
+        self.folder, self.target, self.stream, self.scale = folder, target, stream, scale
+        self.captions = CaptionSampler()
+        self.print = float(sum(p.double().abs().sum() for p in target.parameters()))
+
+    def names(self, count: int) -> list[str]:
+        """What the first `count` pictures show."""
+        return [self.stream.scene(i).name for i in range(count)]
+
+    def _chunk(self, number: int) -> tuple[Tensor, Tensor]:
+        file = self.folder / f"{number:04d}.pt"
+        if file.exists():
+            kept = torch.load(file, weights_only=True)
+            if kept["scale"] == self.scale and kept["print"] == self.print:
+                return kept["condition"], kept["tokens"]
+        scenes = [self.stream.scene(number * self.CHUNK + i) for i in range(self.CHUNK)]
+        rng = np.random.Generator(np.random.PCG64([self.stream.seed, number]))
+        condition = torch.from_numpy(self.captions.batch(scenes, rng)).long()
+        tokens = draw_tokens(self.target, condition, self.scale, self.stream.seed * 100_003 + number)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        beside = file.with_suffix(".part")
+        torch.save({"scale": self.scale, "print": self.print, "condition": condition, "tokens": tokens}, beside)
+        os.replace(beside, file)
+        return condition, tokens
+
+    def load(self, count: int) -> tuple[Tensor, Tensor]:
+        """The first `count` pictures, drawn where they are missing: word ids [count, P] and tokens [count, T]."""
+        from rich.progress import track
+
+        chunks = -(-count // self.CHUNK)
+        parts = [self._chunk(i) for i in track(range(chunks), description="pictures of the target")]
+        return torch.cat([c for c, _ in parts])[:count], torch.cat([t for _, t in parts])[:count]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,7 +46,12 @@ class Run:
     """
 
     def __init__(
-        self, folder: Path, parts: dict[str, Stateful], steps: int, settings: dict[str, Any], save_every: float = 120.0
+        self,
+        folder: Path,
+        parts: Mapping[str, Stateful],
+        steps: int,
+        settings: dict[str, Any],
+        save_every: float = 120.0,
     ) -> None:
         self.folder = folder
         self.parts = parts
@@ -105,7 +110,13 @@ def show_progress(run: Run, title: str, body: Callable[[int], dict[str, float]],
     """Drive `body` (one step; returns what to log) over a run, with a progress bar on a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+    columns = (
+        TextColumn(title),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
     with Progress(*columns) as progress:
         task = progress.add_task(title, total=run.steps, completed=run.first_step, note="")
         for step in run:

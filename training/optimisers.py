@@ -15,7 +15,8 @@ class Optimisers:
     """
 
     def __init__(self, model: nn.Module, muon_rate: float = 0.02, adam_rate: float = 3e-3) -> None:
-        matrices, rest = [], []
+        matrices: list[nn.Parameter] = []
+        rest: list[nn.Parameter] = []
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 (matrices if parameter.dim() == 2 and "layers." in name else rest).append(parameter)

@@ -6,7 +6,7 @@ The bounds and the risk head learn on detached states (training/train_heads.py);
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -43,7 +43,7 @@ class DraftRecipe:
     noise: float = 0.0
     own_share: float = 0.5
     seed: int = 13
-    loss: InterDRO = InterDRO(kl=1.0)
+    loss: InterDRO = field(default_factory=lambda: InterDRO(kl=1.0))
 
 
 def new_draft(target: Transformer, layers: int) -> DraftTransformer:

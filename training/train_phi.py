@@ -63,9 +63,7 @@ def _inputs(draft: DraftTransformer, condition: Tensor, prefix: Tensor) -> Tenso
         return draft.phi_inputs(states, *draft.intervals(states))
 
 
-def _conditioned(
-    target: Transformer, condition: Tensor, prefix: Tensor, extra: Tensor | None, scale: float
-) -> Tensor:
+def _conditioned(target: Transformer, condition: Tensor, prefix: Tensor, extra: Tensor | None, scale: float) -> Tensor:
     """Guided log-probabilities of the target on a prefix with f^I [B, T - 1, d], [B, T, V]."""
     rows = condition.shape[0]
     drop = torch.arange(2 * rows) >= rows

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pixdraft.models.conditions import WordCondition
 from pixdraft.models.config import TransformerConfig
-from pixdraft.models.tokenizer import VQTokenizer, to_float
+from pixdraft.models.tokenizer import VQTokenizer, channels_last, to_float
 from pixdraft.models.transformer import Transformer
 from pixdraft.training.loop import Run, generator, show_progress, warmup_decay
 from pixdraft.training.optimisers import Optimisers
@@ -24,7 +24,7 @@ from pixdraft.training.vocabulary import CONDITION_LENGTH, CaptionSampler, words
 class TargetRecipe:
     """Settings of stage 2; the defaults made the bundled weights."""
 
-    steps: int = 4000
+    steps: int = 3200
     batch: int = 32
     muon_rate: float = 0.02
     adam_rate: float = 3e-3
@@ -43,7 +43,7 @@ class TokenBatches:
 
     def __init__(self, stream: SceneStream, tokenizer: VQTokenizer, seed: int) -> None:
         self.stream = stream
-        self.tokenizer = tokenizer.to(memory_format=torch.channels_last).eval()
+        self.tokenizer = channels_last(tokenizer).eval()
         self.captions = CaptionSampler()
         self.seed = seed
 
@@ -51,7 +51,7 @@ class TokenBatches:
     def batch(self, start: int, count: int) -> tuple[Tensor, Tensor]:
         """The scenes `start` .. `start + count`."""
         pictures, scenes = self.stream.batch(start, count)
-        x = to_float(torch.from_numpy(pictures)).contiguous(memory_format=torch.channels_last)
+        x = to_float(torch.from_numpy(pictures), channels_last=True)
         with torch.autocast("cpu", torch.bfloat16):
             latent = self.tokenizer.quant_conv(self.tokenizer.encoder(x))
         tokens = self.tokenizer.quantize(latent.float()).tokens

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pixdraft.models.config import VQConfig
-from pixdraft.models.tokenizer import VQTokenizer, to_float
+from pixdraft.models.tokenizer import VQTokenizer, channels_last, to_float
 from pixdraft.training.loop import Run, generator, show_progress, warmup_decay
 from pixdraft.training.scenes import SceneStream
 
@@ -57,7 +57,7 @@ def train_tokenizer(folder: Path, stream: SceneStream, config: VQConfig, recipe:
     """Train (or go on training) the tokenizer in `folder`; returns it after the last step."""
     torch.manual_seed(recipe.seed)
     model = VQTokenizer(config)
-    model = model.to(memory_format=torch.channels_last)
+    channels_last(model)
     optimiser = torch.optim.AdamW(model.parameters(), recipe.learning_rate, betas=(0.9, 0.99), weight_decay=1e-4)
     usage = CodeUsage(config.codebook_size)
     parts = {"model": model, "optimiser": optimiser, "usage": usage}
@@ -67,7 +67,7 @@ def train_tokenizer(folder: Path, stream: SceneStream, config: VQConfig, recipe:
         for group in optimiser.param_groups:
             group["lr"] = recipe.learning_rate * warmup_decay(step, recipe.steps, warmup=100, decay=0.7, floor=0.01)
         pictures, _ = stream.batch(step * recipe.batch, recipe.batch)
-        x = to_float(torch.from_numpy(pictures)).contiguous(memory_format=torch.channels_last)
+        x = to_float(torch.from_numpy(pictures), channels_last=True)
         with torch.autocast("cpu", torch.bfloat16):
             latent = model.quant_conv(model.encoder(x))
         quantised = model.quantize(latent.float())  # nearest codes need full precision

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from torch import nn
 
 NETWORK = "efficientnet-lite0"
 SIDE = 224
@@ -20,7 +17,7 @@ class FeatureError(RuntimeError):
     """The feature network is not installed; the message says what to install."""
 
 
-def _network() -> nn.Module:
+def _network() -> Any:
     import torch
 
     try:
@@ -31,7 +28,8 @@ def _network() -> nn.Module:
     file = resources.files(weights) / "models" / "efficientnet-lite0-57934424.pth"
     network = EfficientNet.from_name(NETWORK)
     network.load_state_dict(torch.load(str(file), map_location="cpu", weights_only=True))
-    return network.eval()
+    network.eval()
+    return network
 
 
 class Features:

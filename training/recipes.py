@@ -1,0 +1,175 @@
+"""The stages of the bundled model, each of which goes on where it was stopped. `pixdraft train` calls these.
+
+A run folder holds: sprites.npz, tokenizer/, target/, corpus/, draft/ (each with state.pt and log.jsonl),
+heads.pt, and after the last stage the model folder ``emoji/``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pixdraft.decoding.statistics import STATISTICS, Evidence
+from pixdraft.decoding.thresholds import calibrate
+from pixdraft.models.config import TransformerConfig, VQConfig
+from pixdraft.models.inter_head import Conditioning, DraftTransformer
+from pixdraft.models.tokenizer import VQTokenizer
+from pixdraft.models.transformer import Transformer
+from pixdraft.training import sprites
+from pixdraft.training.card import model_card
+from pixdraft.training.corpus import Corpus
+from pixdraft.training.losses import InterDRO
+from pixdraft.training.publish import publish
+from pixdraft.training.scenes import SceneStream
+from pixdraft.training.train_draft import DraftRecipe, PrefixBatches, new_draft, train_draft
+from pixdraft.training.train_heads import collect, train_bounds, train_risk
+from pixdraft.training.train_phi import PhiRecipe, train_phi
+from pixdraft.training.train_target import TargetRecipe, TokenBatches, new_target, train_target
+from pixdraft.training.train_tokenizer import TokenizerRecipe, train_tokenizer
+
+GUIDANCE = 2.0
+BOUND_LOSS = "pinball"
+STATISTIC = "risk"
+DRAFT_CORPUS = 3000
+STATES = 500  # corpus pictures that the heads learn from: 128,000 positions
+CALIBRATION = 100  # pictures that the thresholds come from, of prompts that nothing was trained on
+
+
+def _stream(folder: Path, seed: int, held_out: bool = False) -> SceneStream:
+    loaded = sprites.load(folder)
+    out = set(sprites.held_out_names())
+    return SceneStream(loaded, [n for n in loaded.names if (n in out) == held_out], seed)
+
+
+def _last(folder: Path, stage: str, part: str) -> dict[str, Tensor]:
+    file = folder / stage / "state.pt"
+    if not file.exists():
+        raise FileNotFoundError(f"{file} is missing: run `pixdraft train {stage}` first")
+    state = torch.load(file, map_location="cpu", weights_only=True)
+    weights: dict[str, Tensor] = state["parts"][part]
+    return weights
+
+
+def _tokenizer(folder: Path) -> VQTokenizer:
+    model = VQTokenizer(VQConfig())
+    model.load_state_dict(_last(folder, "tokenizer", "model"))
+    return model.eval()
+
+
+def _target(folder: Path) -> Transformer:
+    model = new_target(TransformerConfig())
+    model.load_state_dict(_last(folder, "target", "model"))
+    return model.requires_grad_(False).eval()
+
+
+def data(folder: Path) -> None:
+    """Fetch the picture packages and render the sprites."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sprites.build(folder)
+
+
+def tokenizer(folder: Path) -> None:
+    """Stage 1."""
+    train_tokenizer(folder / "tokenizer", _stream(folder, 1), VQConfig(), TokenizerRecipe())
+
+
+def target(folder: Path) -> None:
+    """Stage 2."""
+    train_target(folder / "target", _stream(folder, 2), _tokenizer(folder), TransformerConfig(), TargetRecipe())
+
+
+def corpus(folder: Path, model: Transformer) -> Corpus:
+    """Pictures that the target drew of training prompts, at the guidance of the draft."""
+    return Corpus(folder / "corpus", model, _stream(folder, 3), GUIDANCE)
+
+
+def held_out_corpus(folder: Path, model: Transformer) -> Corpus:
+    """The same of held-out names, to measure on."""
+    return Corpus(folder / "corpus_held_out", model, _stream(folder, 4, held_out=True), GUIDANCE)
+
+
+def load_drafts(folder: Path, model: Transformer) -> dict[int, DraftTransformer]:
+    """The drafts of stage 3 by their layers, without trained heads."""
+    drafts = {}
+    for layers in DraftRecipe().layers:
+        drafts[layers] = new_draft(model, layers)
+        drafts[layers].load_state_dict(_last(folder, "draft", f"draft{layers}"))
+        drafts[layers].requires_grad_(False).eval()
+    return drafts
+
+
+def draft(folder: Path) -> None:
+    """Stages 3 to 5: the corpus, the drafts, then for the one-layer draft its heads, phi and thresholds."""
+    model = _target(folder)
+    condition, tokens = corpus(folder, model).load(DRAFT_CORPUS)
+    recipe = DraftRecipe(guidance=GUIDANCE)
+    scenes = TokenBatches(_stream(folder, 5), _tokenizer(folder), recipe.seed)
+    train_draft(folder / "draft", model, PrefixBatches(scenes, condition, tokens, recipe.own_share), recipe)
+    network = load_drafts(folder, model)[1]
+    states = collect(model, network, condition[:STATES], tokens[:STATES], GUIDANCE)
+    network.radius.load_state_dict(train_bounds(network, states, BOUND_LOSS, InterDRO()).state_dict())
+    network.risk.load_state_dict(train_risk(network, states).state_dict())
+    phi_recipe = PhiRecipe(guidance=GUIDANCE)
+
+    def batch_of(step: int) -> tuple[Tensor, Tensor]:
+        rows = torch.arange(step * phi_recipe.batch, (step + 1) * phi_recipe.batch) % len(tokens)
+        return condition[rows], tokens[rows]
+
+    phis, rows = train_phi(model, network, batch_of, phi_recipe)
+    network.phi_down.load_state_dict(phis[network.bottleneck].down.state_dict())
+    kept = {
+        "draft": network.state_dict(),
+        "conditioning": phis[network.bottleneck].conditioning.state_dict(),
+        "phi_rows": rows,
+    }
+    beside = folder / "heads.part.pt"
+    torch.save(kept, beside)
+    os.replace(beside, folder / "heads.pt")
+
+
+@torch.inference_mode()
+def thresholds(network: DraftTransformer, condition: Tensor, tokens: Tensor) -> dict[str, list[list[float]]]:
+    """Threshold tables of every statistic over given pictures, as the model folder keeps them."""
+    values: dict[str, list[np.ndarray[Any, Any]]] = {name: [] for name in STATISTICS if name != "random"}
+    for i in range(len(tokens)):
+        row = network.heads(network.decoder.hidden(condition[i : i + 1], tokens[i : i + 1, :-1])[0])
+        p = row.center.double().softmax(-1).numpy()
+        evidence = Evidence(row.center.numpy(), row.radius.numpy(), p, row.risk.numpy(), 0, np.arange(len(p)))
+        for name, seen in values.items():
+            seen.append(STATISTICS[name](evidence))
+    tables = {name: calibrate(name, np.concatenate(seen)) for name, seen in values.items()}
+    return {name: [list(pair) for pair in table.pairs] for name, table in tables.items()}
+
+
+def weights(folder: Path, into: Path | None = None) -> Path:
+    """Stage 6: the model folder, written to `into` (default ``FOLDER/emoji``)."""
+    model = _target(folder)
+    kept = torch.load(folder / "heads.pt", map_location="cpu", weights_only=True)
+    network = new_draft(model, 1)
+    network.load_state_dict(kept["draft"])
+    network.requires_grad_(False).eval()
+    conditioning = Conditioning(network.bottleneck, model.config.dim)
+    conditioning.load_state_dict(kept["conditioning"])
+    condition, tokens = Corpus(folder / "corpus_fresh", model, _stream(folder, 6), GUIDANCE).load(CALIBRATION)
+    facts = {
+        "name": "emoji",
+        "guidance": GUIDANCE,
+        "draft": {"statistic": STATISTIC, "thresholds": thresholds(network, condition, tokens)},
+    }
+    recipes = {"tokenizer": asdict(TokenizerRecipe()), "target": asdict(TargetRecipe()), "draft": asdict(DraftRecipe())}
+    logs = {stage: _last_row(folder / stage / "log.jsonl") for stage in recipes}
+    into = into or folder / "emoji"
+    publish(into, _tokenizer(folder), model, conditioning, network, facts, model_card(recipes, logs, kept["phi_rows"]))
+    return into
+
+
+def _last_row(log: Path) -> dict[str, float]:
+    row: dict[str, float] = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
+    return row

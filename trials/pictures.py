@@ -1,0 +1,110 @@
+"""How good the pictures of each policy are: retrieval of the prompted name, Frechet distance, cloud calls, bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixdraft.training import sprites
+from pixdraft.training.packages import STYLES
+from pixdraft.training.scenes import SceneStream, draw
+from pixdraft.trials.draw_many import Drawn, Method, draw_many
+from pixdraft.trials.features import Features
+from pixdraft.trials.metrics import frechet_distance, retrieval
+
+PROMPT_SEED, GALLERY_SEED, REFERENCE_SEED, FLOOR_SEED = 101, 102, 103, 104
+GALLERY_VIEWS = 2  # scenes of each style and name
+METHODS = (
+    Method("cloud", "cloud"),
+    Method("device", "device"),
+    Method("speculative", "speculative", {"gamma": 4}),
+    Method("ciar", "ciar", {"rate": 0.30}),
+)
+
+
+class Judge:
+    """Rendered scenes to hold pictures against: a gallery of every name, and a reference set.
+
+    Args:
+        folder: of the sprites (`pixdraft train data`).
+        reference: scenes of training names for the Frechet distance.
+    """
+
+    def __init__(self, folder: Path, reference: int = 2000) -> None:
+        self.sprites = sprites.load(folder)
+        held_out = set(sprites.held_out_names())
+        self.training_names = [n for n in self.sprites.names if n not in held_out]
+        self.features = Features()
+        self.gallery_names: list[str] = []
+        pictures = []
+        stream = SceneStream(self.sprites, list(self.sprites.names), GALLERY_SEED)
+        for name in self.sprites.names:
+            for i in range(len(STYLES) * GALLERY_VIEWS):
+                only = SceneStream(self.sprites, [name], stream.seed + self.sprites.names.index(name))
+                scene = only.scene(i)
+                pictures.append(draw(scene, self.sprites))
+                self.gallery_names.append(name)
+        self.gallery = self.features(np.stack(pictures))
+        self.reference = self.features(self._scenes(REFERENCE_SEED, reference)[0])
+
+    def _scenes(self, seed: int, count: int) -> tuple[NDArray[np.uint8], list[str]]:
+        pictures, scenes = SceneStream(self.sprites, self.training_names, seed).batch(0, count)
+        return pictures, [s.name for s in scenes]
+
+    def measure(self, pictures: NDArray[np.uint8], names: list[str]) -> dict[str, float]:
+        """Frechet distance to the reference, and retrieval at 1 and at 10, of pictures that should show `names`."""
+        seen = self.features(pictures)
+        return {
+            "frechet": frechet_distance(seen, self.reference),
+            "retrieval_1": retrieval(seen, names, self.gallery, self.gallery_names, 1),
+            "retrieval_10": retrieval(seen, names, self.gallery, self.gallery_names, 10),
+        }
+
+    def floor(self, count: int) -> dict[str, float]:
+        """The same of rendered scenes: the best that any model could reach."""
+        return self.measure(*self._scenes(FLOOR_SEED, count))
+
+
+def prompts(folder: Path, count: int) -> tuple[list[str], list[str], list[int]]:
+    """Prompts of training names, what they should show, and seeds."""
+    loaded = sprites.load(folder)
+    held_out = set(sprites.held_out_names())
+    stream = SceneStream(loaded, [n for n in loaded.names if n not in held_out], PROMPT_SEED)
+    scenes = [stream.scene(i) for i in range(count)]
+    return [s.caption for s in scenes], [s.name for s in scenes], list(range(count))
+
+
+def summary(drawn: Drawn) -> dict[str, float]:
+    """Means over the pictures of what the device counted."""
+
+    def mean(of: list[float]) -> float:
+        return float(np.mean(of)) if of else float("nan")
+
+    rows = drawn.rows
+    audits = [r["audit"] for r in rows if r["audit"] is not None]
+    return {
+        "asked_share": mean([r["asked_share"] for r in rows]),
+        "cloud_share": mean([r["cloud_share"] for r in rows]),
+        "frames_up": mean([r["frames_up"] for r in rows]),
+        "bytes_up": mean([r["bytes_up"] for r in rows]),
+        "bytes_down": mean([r["bytes_down"] for r in rows]),
+        "audit": mean(audits),
+        "seconds": mean([r["seconds"]["total"] for r in rows]),
+    }
+
+
+def evaluate(
+    model: str, data: Path, work: Path, count: int, methods: tuple[Method, ...] = METHODS, workers: int = 2
+) -> dict[str, Any]:
+    """Draw and measure `count` pictures by every method; see `Judge.measure` and `summary` for the fields."""
+    captions, names, seeds = prompts(data, count)
+    drawn = {m.label: draw_many(model, m, captions, seeds, work, workers) for m in methods}
+    judge = Judge(data)
+    rows: list[dict[str, Any]] = [{"method": "rendered scenes", **judge.floor(count)}]
+    for method in methods:
+        pictures = drawn[method.label]
+        rows.append({"method": method.label, **judge.measure(pictures.pixels, names), **summary(pictures)})
+    return {"pictures": count, "rows": rows}
