@@ -7,11 +7,12 @@ import hashlib
 import os
 import platform
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata, resources
 from typing import Literal
+
+_PARTS = ("tokenizer", "target", "draft")
 
 State = Literal["ok", "absent", "note", "broken"]
 
@@ -35,10 +36,7 @@ class Finding:
 
 def interpreter() -> Iterator[Finding]:
     """Python, the platform, and how many threads there are to compute with."""
-    if sys.version_info >= (3, 11):
-        yield Finding("python", "ok", platform.python_version())
-    else:
-        yield Finding("python", "broken", platform.python_version(), "install Python 3.11 or newer")
+    yield Finding("python", "ok", platform.python_version())
     yield Finding("platform", "ok", f"{platform.system()} {platform.release()} {platform.machine()}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS")
@@ -95,7 +93,7 @@ def models() -> Iterator[Finding]:
     for name in BUNDLED:
         try:
             folder = find(name)
-            wrong = [part for part in ("tokenizer", "target", "draft") if _damaged(folder.path, part, folder.hash(part))]
+            wrong = [part for part in _PARTS if _damaged(folder.path, part, folder.hash(part))]
         except ModelError as error:
             yield Finding(f"model {name}", "broken", str(error), "install pixdraft again")
             continue

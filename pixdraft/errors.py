@@ -36,11 +36,8 @@ def explain(error: BaseException) -> tuple[int, str]:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return MISTAKE, f"{error.filename}: {error.strerror.lower()}"
     if _is_ours(error):
-        code = getattr(error, "code", None)
-        if code is None:
-            mistake = isinstance(error, ValueError | FileNotFoundError)
-        else:
-            mistake = code in _CODES_OF_THE_REQUEST
+        about_the_request = getattr(error, "code", None) in _CODES_OF_THE_REQUEST
+        mistake = about_the_request or isinstance(error, ValueError | FileNotFoundError)
         return (MISTAKE if mistake else FAILURE), str(error)
     return FAILURE, f"{type(error).__name__}: {error} (unforeseen; pixdraft --debug shows where)"
 

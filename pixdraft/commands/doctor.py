@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
+
+from pixdraft.commands.options import AsJson
 
 _STYLES = {"ok": "green", "absent": "dim", "note": "yellow", "broken": "bold red"}
 
 
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-) -> None:
+def doctor(as_json: AsJson = False) -> None:
     """Look at Python, packages, backends, bundled models and the loopback; exit 1 if something needed is broken."""
     from pixdraft.checks import every_finding
 

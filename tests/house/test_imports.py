@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from repository import modules
 
 # What each folder may import of the project, besides itself. The command line ("") may use everything.

@@ -1,0 +1,127 @@
+"""`pixdraft generate`: one picture, drawn by a device and a cloud together."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pixdraft.commands.options import AsJson, Model, TokenEnv, bearer
+
+if TYPE_CHECKING:
+    from pixdraft.protocol.frames import Rule, Sampling
+
+
+class Style(StrEnum):
+    """The style words that the bundled model knows, and "none"."""
+
+    NOTO = "noto"
+    FLUENT = "fluent"
+    TWEMOJI = "twemoji"
+    NONE = "none"
+
+
+def _deciding(text: str, **more: Any) -> Any:
+    return typer.Option(help=text, rich_help_panel="Who decides a token", **more)
+
+
+def _sampling(text: str) -> Any:
+    return typer.Option(help=text, rich_help_panel="Sampling, the same on both sides")
+
+
+def _file(text: str, metavar: str = "FILE.png") -> Any:
+    return typer.Option(help=text, metavar=metavar, rich_help_panel="Files")
+
+
+def generate(
+    prompt: Annotated[str, typer.Argument(help="What to draw, for example 'red apple on sky'.", show_default=False)],
+    style: Annotated[Style, typer.Option(help="Put before the prompt, unless a style stands there.")] = Style.NOTO,
+    seed: Annotated[int, typer.Option(help="The same prompt, options and seed give the same picture.")] = 0,
+    model: Model = "emoji",
+    cloud: Annotated[str | None, typer.Option(help="The cloud; without it, one in this process.", metavar="URL")] = None,
+    token_env: TokenEnv = None,
+    require_cloud: Annotated[
+        bool, typer.Option("--require-cloud", help="Stop if the cloud is lost, instead of finishing alone.")
+    ] = False,
+    policy: Annotated[str, _deciding("cloud, device, speculative or ciar.")] = "ciar",
+    rate: Annotated[float | None, _deciding("ciar: steer to this share of tokens asked (0.30).")] = None,
+    tau: Annotated[float | None, _deciding("ciar: instead, ask where the statistic is at least this.")] = None,
+    statistic: Annotated[
+        str | None, _deciding("ciar: risk, interval, width, entropy, max or random (the model's own).")
+    ] = None,
+    gamma: Annotated[int | None, _deciding("speculative: tokens in a block (4).")] = None,
+    rho: Annotated[float | None, _deciding("Share that the cloud draws first (the policy's own).")] = None,
+    rule: Annotated[
+        str, _deciding("How the cloud judges: lossless, or one like csd:lam=0.5,delta=0.65.", metavar="RULE")
+    ] = "lossless",
+    draft_top_k: Annotated[int, _deciding("Codes that the draft keeps and sends; 0 for all.")] = 0,
+    guidance: Annotated[float | None, _sampling("Guidance scale (the model's own).")] = None,
+    temperature: Annotated[float | None, _sampling("Temperature (1).")] = None,
+    top_k: Annotated[int | None, _sampling("Codes to keep; 0 for all (0).")] = None,
+    top_p: Annotated[float | None, _sampling("Probability to keep (1).")] = None,
+    out: Annotated[Path | None, _file("The picture (named for prompt and seed).")] = None,
+    overlay: Annotated[Path | None, _file("The picture of who decided what (OUT.decisions.png).")] = None,
+    trace: Annotated[Path | None, _file("Every token and frame, as JSON lines.", "FILE")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a picture: the small model here, a full model in the cloud asked about the tokens it is unsure of."""
+    from pixdraft.commands import report
+    from pixdraft.commands.drawing import Output, draw
+    from pixdraft.models.registry import find
+    from pixdraft.runtime.policies import create
+    from pixdraft.runtime.request import DrawRequest
+
+    request = DrawRequest(
+        prompt=styled(prompt, style),
+        seed=seed,
+        policy=create(policy, tau=tau, rate=rate, statistic=statistic, gamma=gamma),
+        rule=parse_rule(rule),
+        sampling=sampling(find(model).info.guidance, guidance, temperature, top_k, top_p),
+        rho=rho,
+        draft_top_k=draft_top_k,
+        require_cloud=require_cloud,
+    )
+    picture = out or Path(f"{'-'.join(re.findall('[a-z0-9]+', request.prompt.lower()))}-{seed}.png")
+    output = Output(picture, overlay or picture.with_suffix(".decisions.png"), trace)
+    drawn = draw(request, model, cloud, bearer(token_env), output, quiet=as_json)
+    tell = report.as_json if as_json else report.as_text
+    typer.echo(tell(drawn, cloud or "127.0.0.1, in this process", output))
+
+
+def styled(prompt: str, style: Style) -> str:
+    """The prompt with its style word first; an empty prompt stays empty."""
+    first = prompt.lower().split()[:1]
+    if style is Style.NONE or not first or first[0] in set(Style) - {Style.NONE}:
+        return prompt
+    return f"{style} {prompt}"
+
+
+def sampling(
+    own_guidance: float, guidance: float | None, temperature: float | None, top_k: int | None, top_p: float | None
+) -> Sampling:
+    """How to sample; what was not given takes its default, the guidance the model's own."""
+    from pixdraft.protocol.frames import Sampling
+
+    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    values = {name: value for name, value in given.items() if value is not None}
+    return Sampling(guidance=own_guidance if guidance is None else guidance, **values)
+
+
+def parse_rule(text: str) -> Rule:
+    """``csd:lam=0.5,delta=0.65`` as a rule of the protocol; what the rule takes is checked with the request."""
+    from pixdraft.protocol.frames import Rule
+
+    name, _, rest = text.partition(":")
+    parameters = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        try:
+            parameters[key.strip()] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise typer.BadParameter(f"{part!r} is no parameter: write NAME:parameter=number", param_hint="--rule")
+    return Rule(name, parameters)

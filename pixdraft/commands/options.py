@@ -1,0 +1,25 @@
+"""Options that more than one verb takes, and what they mean."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+Model = Annotated[str, typer.Option(help="A bundled model's name, or a model folder.", metavar="NAME|FOLDER")]
+TokenEnv = Annotated[
+    str | None,
+    typer.Option(help="Environment variable that holds the cloud's bearer token.", metavar="NAME"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+
+def bearer(name: str | None) -> str | None:
+    """The token in the environment variable `name`; None for no name. A flag would show it to every process."""
+    if name is None:
+        return None
+    token = os.environ.get(name, "")
+    if not token:
+        raise typer.BadParameter(f"the variable {name} is not set, or empty: export it first", param_hint="--token-env")
+    return token

@@ -1,0 +1,54 @@
+"""What `generate` says of a picture: a few lines for people, or JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pixdraft.commands.drawing import Output
+    from pixdraft.runtime.picture import Picture
+
+
+def as_json(picture: Picture, cloud: str, output: Output) -> str:
+    """Files, request and statistics of a picture."""
+    request = picture.request
+    return json.dumps(
+        {
+            "picture": str(output.picture),
+            "decisions": str(output.decisions),
+            "trace": None if output.trace is None else str(output.trace),
+            "prompt": request.prompt,
+            "seed": request.seed,
+            "policy": request.policy.name,
+            "cloud": cloud,
+            "model": picture.model,
+            "tokenizer": picture.tokenizer,
+            "lost": picture.lost,
+            "statistics": asdict(picture.statistics),
+        },
+        indent=2,
+    )
+
+
+def as_text(picture: Picture, cloud: str, output: Output) -> str:
+    """One line a fact."""
+    n, request = picture.statistics, picture.request
+    height, width, _ = picture.pixels.shape
+    counts = ", ".join(f"{count} {decision}" for decision, count in n.counts.items() if count)
+    s = n.seconds
+    facts = {
+        "picture": f"{output.picture} ({width} x {height}; {request.prompt!r}, seed {request.seed})",
+        "decisions": str(output.decisions),
+        "trace": output.trace and str(output.trace),
+        "tokens": f"{len(picture.tokens)} by {request.policy.name}: {counts}",
+        "asked": f"{n.asked_share:.1%} of the tokens",
+        "cloud": f"{n.cloud_share:.1%} of the tokens went through it, at {cloud}",
+        "up": f"{n.frames_up} frames, {n.bytes_up:,} bytes",
+        "down": f"{n.frames_down} frames, {n.bytes_down:,} bytes",
+        "time": f"{s.total:.2f} s (open {s.open:.2f}, draft {s.draft:.2f}, cloud {s.cloud:.2f}, decode {s.decode:.2f})",
+        "audit": n.audit and f"the cloud would have let {n.audit:.1%} of {n.audited} kept tokens stand",
+        "alone": picture.lost and f"{n.alone_share:.1%} of the tokens: {picture.lost}",
+    }
+    return "\n".join(f"{fact:<10} {text}" for fact, text in facts.items() if text)
