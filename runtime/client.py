@@ -213,7 +213,9 @@ class CloudClient:
     async def _mid_picture(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
         try:
             return await self._persist(attempt, self._patience.tries)
-        except (LinkClosed, CloudUnreachable) as error:
+        except (LinkClosed, CloudUnreachable, CloudRefused) as error:
+            if isinstance(error, CloudRefused) and error.code not in _PASSING:
+                raise
             tries = self._patience.tries
             raise CloudLost(f"the cloud was lost mid-picture and {tries} tries to come back failed: {error}") from error
 
