@@ -41,7 +41,9 @@ def generate(
     style: Annotated[Style, typer.Option(help="Put before the prompt, unless a style stands there.")] = Style.NOTO,
     seed: Annotated[int, typer.Option(help="The same prompt, options and seed give the same picture.")] = 0,
     model: Model = "emoji",
-    cloud: Annotated[str | None, typer.Option(help="The cloud; without it, one in this process.", metavar="URL")] = None,
+    cloud: Annotated[
+        str | None, typer.Option(help="The cloud; without it, one in this process.", metavar="URL")
+    ] = None,
     token_env: TokenEnv = None,
     require_cloud: Annotated[
         bool, typer.Option("--require-cloud", help="Stop if the cloud is lost, instead of finishing alone.")

@@ -11,9 +11,7 @@ from pixdraft.commands.options import Model, TokenEnv, bearer
 
 def serve(
     model: Model = "emoji",
-    host: Annotated[
-        str, typer.Option(help="Address to listen at; any but loopback wants a token.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen at; any but loopback wants a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at; 0 takes a free one.")] = 8765,
     token_env: TokenEnv = None,
     max_sessions: Annotated[int, typer.Option(help="Pictures under way at once.")] = 16,

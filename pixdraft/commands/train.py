@@ -49,8 +49,11 @@ def draft(folder: Folder = _HERE) -> None:
 
 
 @app.command()
-def weights(folder: Folder = _HERE) -> None:
+def weights(
+    folder: Folder = _HERE,
+    into: Annotated[Path | None, typer.Option(help="Where the model goes (FOLDER/emoji).", metavar="FOLDER")] = None,
+) -> None:
     """Write the model folder that `generate` and `serve` read: fp16 weights, hashes, thresholds, model card."""
     from pixdraft.training import recipes
 
-    recipes.weights(folder)
+    typer.echo(recipes.weights(folder, into))

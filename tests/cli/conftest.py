@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_helpers import Run
-from fakes import TableDraft, TableTarget
 from typer.testing import CliRunner
 
+from cli_helpers import Run
+from fakes import TableDraft, TableTarget
 from pixdraft.cli import app
 from pixdraft.cloud_stub.serving import BackgroundServer
 from pixdraft.models import registry

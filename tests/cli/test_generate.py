@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_helpers import Run, facts, sentence
-from fakes import TableTarget
 from numpy.typing import NDArray
 from PIL import Image
 
+from cli_helpers import Run, facts, sentence
+from fakes import TableTarget
 from pixdraft.cloud_stub.config import ServiceConfig
 from pixdraft.cloud_stub.serving import BackgroundServer
 from pixdraft.commands.generate import Style, parse_rule, styled
@@ -54,7 +54,9 @@ def test_every_policy_draws_through_a_cloud(run: Run, cloud: str, policy: str) -
     assert sum(said["statistics"]["counts"].values()) == 16
 
 
-def test_the_same_seed_gives_the_same_picture_and_another_another(run: Run, target: TableTarget, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_picture_and_another_another(
+    run: Run, target: TableTarget, tmp_path: Path
+) -> None:
     pictures = []
     for seed in (7, 7, 8):
         assert run("generate", "pear", "--seed", seed, "--out", "x.png").exit_code == 0

@@ -1,0 +1,147 @@
+"""The other verbs: doctor, serve, train, evaluate."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pixdraft
+from cli_helpers import Run, sentence
+from fakes import TableTarget
+from pixdraft import checks
+from pixdraft.runtime.websocket import WebSocketConnector
+from pixdraft.training import recipes
+
+
+def healthy() -> Iterator[checks.Finding]:
+    yield checks.Finding("model emoji", "ok", "as it should be")
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").stdout == f"pixdraft {pixdraft.__version__}\n"
+
+
+def test_unknown_verbs_and_options_are_one_sentence(run: Run) -> None:
+    for words in (["paint"], ["serve", "--colour"], ["generate"]):
+        result = run(*words)
+        assert result.exit_code == 2
+        sentence(result)
+
+
+def test_doctor_names_every_dependency_and_its_version(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "models", healthy)
+    result = run("doctor", "--json")
+    assert result.exit_code == 0, result.stdout
+    said = json.loads(result.stdout)
+    assert said["ok"]
+    rows = {row["check"]: row for row in said["findings"]}
+    assert rows["numpy"]["state"] == "ok"
+    assert rows["torch"]["detail"].startswith("2.")
+    assert rows["backend torch"]["state"] == "ok"
+    assert rows["loopback WebSocket"]["state"] == "ok"
+    assert {"python", "platform", "threads", "model emoji"} <= set(rows)
+
+
+def test_doctor_tells_a_version_that_was_not_tried(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "models", healthy)
+    monkeypatch.setattr(checks, "pins", lambda: {"numpy": "1.0"})
+    result = run("doctor", env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    row = next(line for line in result.stdout.splitlines() if line.startswith("numpy"))
+    assert re.search(r"note +2\.\S+, tried with 1\.0 +pip install 'numpy==1\.0'", row)
+
+
+def test_doctor_fails_where_something_needed_is_broken(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse() -> None:
+        raise OSError("not here")
+
+    monkeypatch.setattr(checks, "_echo", refuse)
+    result = run("doctor", "--json")
+    assert result.exit_code == 1
+    broken = [row for row in json.loads(result.stdout)["findings"] if row["state"] == "broken"]
+    assert "loopback WebSocket" in [row["check"] for row in broken]
+    assert all(row["mend"] for row in broken)
+
+
+def test_pins_are_read_from_the_package() -> None:
+    assert re.fullmatch(r"2\.\d+\.\d+", checks.pins()["numpy"])
+    assert "typing-extensions" in checks.pins()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--port", "70000"], "port"),
+        (["--max-sessions", "0"], "max_sessions"),
+        (["--host", "0.0.0.0"], "token"),
+        (["--token-env", "NOT_THERE"], "NOT_THERE"),
+        (["--model", "nowhere"], "nowhere is neither a bundled model"),
+    ],
+)
+def test_serve_refuses_what_it_cannot_be(run: Run, words: list[str], named: str) -> None:
+    result = run("serve", *words)
+    assert result.exit_code == 2
+    assert named in sentence(result)
+
+
+def test_serve_names_an_address_that_is_taken(run: Run, cloud: str) -> None:
+    result = run("serve", "--port", cloud.rpartition(":")[2])
+    assert result.exit_code == 1
+    assert "cannot listen at 127.0.0.1" in sentence(result)
+
+
+SERVE = """
+import sys
+sys.path[:0] = sys.argv.pop().split(":")
+from fakes import TableTarget
+from pixdraft.models import registry
+registry.load_target = lambda name: TableTarget()
+from pixdraft.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_serve_serves_until_it_is_told_to_stop() -> None:
+    tests = str(Path(__file__).parent.parent)
+    command = [sys.executable, "-c", SERVE, "serve", "--port", "0", tests]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        address = re.search(r"http://127\.0\.0\.1:\d+", said)
+        assert address is not None, said
+        info = asyncio.run(WebSocketConnector(address.group()).info())
+        assert info["name"] == TableTarget().info.name
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0, errors
+
+
+@pytest.mark.parametrize("stage", ["data", "tokenizer", "target", "draft"])
+def test_train_calls_its_stage(run: Run, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    called: list[Any] = []
+    monkeypatch.setattr(recipes, stage, called.append)
+    assert run("train", stage).exit_code == 0
+    assert run("train", stage, "elsewhere").exit_code == 0
+    assert called == [Path("runs/emoji"), Path("elsewhere")]
+
+
+def test_train_weights_says_where_they_are(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipes, "weights", lambda folder, into: into or folder / "emoji")
+    assert run("train", "weights").stdout.strip() == str(Path("runs/emoji/emoji"))
+    assert run("train", "weights", "--into", "there").stdout.strip() == "there"
+
+
+def test_train_names_what_is_missing(run: Run) -> None:
+    result = run("train", "tokenizer", "empty")
+    assert result.exit_code == 2
+    assert "run `pixdraft train data` first" in sentence(result)
