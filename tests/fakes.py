@@ -33,6 +33,7 @@ class TableTarget:
     Attributes:
         passes: arguments (tokens, whether features were given) of every `forward` so far.
         delay: seconds that every pass sleeps.
+        gate: a pass waits here while it is clear.
         broken: raise from the next pass on.
     """
 
@@ -41,6 +42,8 @@ class TableTarget:
         self.info = TargetInfo(name, digest, digest[::-1], vocab_size, image_tokens, bottleneck, guidance=1.0)
         self.passes: list[tuple[list[int], bool]] = []
         self.delay = 0.0
+        self.gate = threading.Event()
+        self.gate.set()
         self.broken = False
         self._mix = np.random.default_rng(1).normal(size=(bottleneck, vocab_size)).astype(np.float32)
         self._tables: dict[tuple[str, float], NDArray[np.float32]] = {}
@@ -60,7 +63,8 @@ class TableTarget:
         assert len(cache.tokens) + tokens.size < self.info.image_tokens, "the last token has nothing after it"
         with self._lock:
             self.passes.append(([int(t) for t in tokens], features is not None))
-        if self.delay:
+        assert self.gate.wait(60), "nobody opened the gate"
+        if self.delay:  # even a sleep of 0 gives the processor away
             time.sleep(self.delay)
         if self.broken:
             raise RuntimeError("the table is broken, and says so with a secret")
