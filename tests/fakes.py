@@ -97,7 +97,7 @@ class TableTarget:
         row = self._table(prompt, guidance)[before, last]
         if features:
             row = row + features[-1] @ self._mix + 0.5 * sum(features[:-1], np.zeros_like(features[-1])) @ self._mix
-        return row.astype(np.float32)
+        return np.asarray(row, np.float32)
 
     def _table(self, prompt: str, guidance: float) -> NDArray[np.float32]:
         key = (prompt, guidance)

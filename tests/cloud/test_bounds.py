@@ -50,7 +50,12 @@ async def test_a_worker_lets_so_many_wait() -> None:
 
 async def test_work_that_was_given_up_holds_its_place_until_it_ends() -> None:
     worker, gate, ended = Worker(threads=1, max_waiting=0), threading.Event(), threading.Event()
-    task = asyncio.create_task(worker.run(lambda: (gate.wait(), ended.set())))
+
+    def work() -> None:
+        gate.wait()
+        ended.set()
+
+    task = asyncio.create_task(worker.run(work))
     await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

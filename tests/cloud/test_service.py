@@ -432,7 +432,7 @@ async def test_two_sessions_take_turns_and_do_not_mix() -> None:
                     tokens += arrays.read_tokens(frame.tokens, 6).tolist()
                 return tokens
 
-            together = await asyncio.gather(all_of(one), all_of(two))
+            together = list(await asyncio.gather(all_of(one), all_of(two)))
             alone = []
             for device, seed in ((one, 1), (two, 2)):
                 session = await device.open(model, seed=seed)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from cloud_frames import certain
 from pixdraft.cloud_stub.verification import judge
@@ -17,8 +18,8 @@ def block(tokens: list[int], drafts: dict[int, SparseDistribution], base: int = 
     return Block(base, np.array(tokens), tuple(drafts), tuple(drafts.values()), None)
 
 
-def one_hot(token: int) -> np.ndarray:
-    return np.eye(3)[token]
+def one_hot(token: int) -> NDArray[np.float64]:
+    return np.where(np.arange(3) == token, 1.0, 0.0)
 
 
 def test_all_asked_stand_and_a_bonus_follows() -> None:
