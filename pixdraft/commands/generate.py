@@ -107,9 +107,13 @@ def sampling(
     """How to sample; what was not given takes its default, the guidance the model's own."""
     from pixdraft.protocol.frames import Sampling
 
-    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    values = {name: value for name, value in given.items() if value is not None}
-    return Sampling(guidance=own_guidance if guidance is None else guidance, **values)
+    own = Sampling(guidance=own_guidance)
+    return Sampling(
+        guidance=own.guidance if guidance is None else guidance,
+        temperature=own.temperature if temperature is None else temperature,
+        top_k=own.top_k if top_k is None else top_k,
+        top_p=own.top_p if top_p is None else top_p,
+    )
 
 
 def parse_rule(text: str) -> Rule:

@@ -49,7 +49,7 @@ def folder_of(module: str) -> str:
     return parts[1] if len(parts) > 1 and parts[1] in MAY_IMPORT else ""
 
 
-def is_typing_only(node: ast.stmt) -> bool:
+def is_typing_only(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
