@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
+from pixdraft.commands.options import Model
 
-def evaluate() -> None:
-    """Placeholder."""
-    raise typer.Exit(1)
+
+def evaluate(
+    folder: Annotated[
+        Path,
+        typer.Argument(help="Of the recipes (`pixdraft train`): pictures to compare with, drafts.", file_okay=False),
+    ] = Path("runs/emoji"),
+    model: Model = "emoji",
+    pictures: Annotated[int, typer.Option(help="To draw by each policy.", min=1)] = 1000,
+    workers: Annotated[int, typer.Option(help="Processes that draw at once.", min=1)] = 2,
+    out: Annotated[Path, typer.Option(help="Where the tables go, as JSON.", file_okay=False)] = Path("benchmarks"),
+) -> None:
+    """Draw by every policy, and measure: retrieval, Frechet distance, cloud calls, bytes, AUROC of each statistic."""
+    from pixdraft.trials.evaluate import main
+
+    main(folder=folder, model=model, pictures=pictures, workers=workers, out=out)

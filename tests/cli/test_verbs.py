@@ -1,4 +1,4 @@
-"""The other verbs: doctor, serve, train, evaluate."""
+"""The other verbs: doctor, serve, train."""
 
 from __future__ import annotations
 
