@@ -93,6 +93,7 @@ class Conversation:
         async for _ in self._each(session.draw(session.to_inject)):
             self._drawn(1)
         self._session = session
+        log.info("session %s holds %d tokens and begins", session.name, session.tokens.size)
         return session.opened()
 
     def _held(self, frame: Verify | Generate | Close) -> CloudSession:

@@ -81,7 +81,11 @@ class Service:
     async def session(self, request: web.Request) -> web.StreamResponse:
         """One WebSocket from `Open` to `Close`."""
         config = self._config
-        socket = web.WebSocketResponse(compress=False, max_msg_size=config.max_frame_bytes, timeout=CLOSE_TIMEOUT_S)
+        socket = web.WebSocketResponse(
+            compress=False,
+            max_msg_size=config.max_frame_bytes + 1,  # aiohttp refuses a message of exactly this size
+            timeout=CLOSE_TIMEOUT_S,
+        )
         if not socket.can_prepare(request).ok:
             return _refusal(426, "request", "this address speaks WebSocket: connect with one", Upgrade="websocket")
         client = request.remote or "unknown"

@@ -340,7 +340,10 @@ async def test_prompts_are_refused(prompt: str, sentence: str) -> None:
 async def test_an_oversized_frame_ends_the_connection() -> None:
     with served(max_frame_bytes=2048) as server:
         async with connected(server) as (device,):
-            await device.send(bytes(4096))
+            answer = await device.ask(b"\xc1" * 2048)
+            assert isinstance(answer, Failure)
+            assert answer.code == "protocol"
+            await device.send(b"\xc1" * 2049)
             assert await device.closed() == 1009
 
 
