@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from torch import nn
 
 
 class Stateful(Protocol):
@@ -32,6 +34,11 @@ def warmup_decay(step: int, steps: int, warmup: int, decay: float = 0.5, floor: 
 def generator(seed: int, step: int) -> torch.Generator:
     """Random numbers of one step, a function of (seed, step): a resumed run repeats an unbroken one."""
     return torch.Generator().manual_seed(seed * 1_000_003 + step)
+
+
+def compiled(model: nn.Module) -> Callable[..., Any]:
+    """The model compiled where a C++ compiler is at hand (some twice as fast on a CPU), else as it is."""
+    return torch.compile(model) if shutil.which("g++") or shutil.which("clang++") else model
 
 
 class Run:

@@ -57,13 +57,15 @@ def _last(folder: Path, stage: str, part: str) -> dict[str, Tensor]:
     return weights
 
 
-def _tokenizer(folder: Path) -> VQTokenizer:
+def load_tokenizer(folder: Path) -> VQTokenizer:
+    """The tokenizer of stage 1."""
     model = VQTokenizer(VQConfig())
     model.load_state_dict(_last(folder, "tokenizer", "model"))
     return model.eval()
 
 
-def _target(folder: Path) -> Transformer:
+def load_target(folder: Path) -> Transformer:
+    """The target of stage 2, frozen."""
     model = new_target(TransformerConfig())
     model.load_state_dict(_last(folder, "target", "model"))
     return model.requires_grad_(False).eval()
@@ -82,7 +84,7 @@ def tokenizer(folder: Path) -> None:
 
 def target(folder: Path) -> None:
     """Stage 2."""
-    train_target(folder / "target", _stream(folder, 2), _tokenizer(folder), TransformerConfig(), TargetRecipe())
+    train_target(folder / "target", _stream(folder, 2), load_tokenizer(folder), TransformerConfig(), TargetRecipe())
 
 
 def corpus(folder: Path, model: Transformer) -> Corpus:
@@ -107,10 +109,10 @@ def load_drafts(folder: Path, model: Transformer) -> dict[int, DraftTransformer]
 
 def draft(folder: Path) -> None:
     """Stages 3 to 5: the corpus, the drafts, then for the one-layer draft its heads, phi and thresholds."""
-    model = _target(folder)
+    model = load_target(folder)
     condition, tokens = corpus(folder, model).load(DRAFT_CORPUS)
     recipe = DraftRecipe(guidance=GUIDANCE)
-    scenes = TokenBatches(_stream(folder, 5), _tokenizer(folder), recipe.seed)
+    scenes = TokenBatches(_stream(folder, 5), load_tokenizer(folder), recipe.seed)
     train_draft(folder / "draft", model, PrefixBatches(scenes, condition, tokens, recipe.own_share), recipe)
     network = load_drafts(folder, model)[1]
     states = collect(model, network, condition[:STATES], tokens[:STATES], GUIDANCE)
@@ -150,7 +152,7 @@ def thresholds(network: DraftTransformer, condition: Tensor, tokens: Tensor) -> 
 
 def weights(folder: Path, into: Path | None = None) -> Path:
     """Stage 6: the model folder, written to `into` (default ``FOLDER/emoji``)."""
-    model = _target(folder)
+    model = load_target(folder)
     kept = torch.load(folder / "heads.pt", map_location="cpu", weights_only=True)
     network = new_draft(model, 1)
     network.load_state_dict(kept["draft"])
@@ -166,7 +168,9 @@ def weights(folder: Path, into: Path | None = None) -> Path:
     recipes = {"tokenizer": asdict(TokenizerRecipe()), "target": asdict(TargetRecipe()), "draft": asdict(DraftRecipe())}
     logs = {stage: _last_row(folder / stage / "log.jsonl") for stage in recipes}
     into = into or folder / "emoji"
-    publish(into, _tokenizer(folder), model, conditioning, network, facts, model_card(recipes, logs, kept["phi_rows"]))
+    publish(
+        into, load_tokenizer(folder), model, conditioning, network, facts, model_card(recipes, logs, kept["phi_rows"])
+    )
     return into
 
 

@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pixdraft.models.conditions import WordCondition
 from pixdraft.models.inter_head import DraftTransformer
 from pixdraft.models.transformer import Transformer
 from pixdraft.training.corpus import guided_distribution
-from pixdraft.training.loop import Run, generator, show_progress, warmup_decay
+from pixdraft.training.loop import Run, compiled, generator, show_progress, warmup_decay
 from pixdraft.training.losses import InterDRO, center_loss, total_variation
 from pixdraft.training.optimisers import Optimisers
 from pixdraft.training.train_target import TokenBatches
@@ -87,8 +87,8 @@ def train_draft(
     settings = {"target": target.config.to_dict(), "recipe": asdict(recipe)}
     settings["recipe"]["layers"] = list(recipe.layers)
     run = Run(folder, parts, recipe.steps, settings)
-    teacher = torch.compile(target)
-    students = {n: torch.compile(d.decoder) for n, d in drafts.items()}
+    teacher = compiled(target)
+    students = {n: compiled(d.decoder) for n, d in drafts.items()}
 
     def step_once(step: int) -> dict[str, float]:
         condition, tokens = batches.batch(step, recipe.batch, generator(recipe.seed, step))
@@ -107,8 +107,3 @@ def train_draft(
 
     show_progress(run, "draft", step_once)
     return {n: d.eval() for n, d in drafts.items()}
-
-
-def freeze(module: nn.Module) -> nn.Module:
-    """The module in eval mode, without gradients."""
-    return module.requires_grad_(False).eval()

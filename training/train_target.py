@@ -14,7 +14,7 @@ from pixdraft.models.conditions import WordCondition
 from pixdraft.models.config import TransformerConfig
 from pixdraft.models.tokenizer import VQTokenizer, channels_last, to_float
 from pixdraft.models.transformer import Transformer
-from pixdraft.training.loop import Run, generator, show_progress, warmup_decay
+from pixdraft.training.loop import Run, compiled, generator, show_progress, warmup_decay
 from pixdraft.training.optimisers import Optimisers
 from pixdraft.training.scenes import SceneStream
 from pixdraft.training.vocabulary import CONDITION_LENGTH, CaptionSampler, words
@@ -79,7 +79,7 @@ def train_target(
     batches = TokenBatches(stream, tokenizer, recipe.seed)
     settings = {"model": config.to_dict(), "recipe": asdict(recipe)}
     run = Run(folder, {"model": model, "optimisers": optimisers}, recipe.steps, settings)
-    forward = torch.compile(model)
+    forward = compiled(model)
     average = float("nan")
 
     def step_once(step: int) -> dict[str, float]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pixdraft.models.config import VQConfig
 from pixdraft.models.tokenizer import VQTokenizer, channels_last, to_float
-from pixdraft.training.loop import Run, generator, show_progress, warmup_decay
+from pixdraft.training.loop import Run, Stateful, generator, show_progress, warmup_decay
 from pixdraft.training.scenes import SceneStream
 
 
@@ -60,7 +60,7 @@ def train_tokenizer(folder: Path, stream: SceneStream, config: VQConfig, recipe:
     channels_last(model)
     optimiser = torch.optim.AdamW(model.parameters(), recipe.learning_rate, betas=(0.9, 0.99), weight_decay=1e-4)
     usage = CodeUsage(config.codebook_size)
-    parts = {"model": model, "optimiser": optimiser, "usage": usage}
+    parts: dict[str, Stateful] = {"model": model, "optimiser": optimiser, "usage": usage}
     run = Run(folder, parts, recipe.steps, {"model": config.to_dict(), "recipe": asdict(recipe)})
 
     def step_once(step: int) -> dict[str, float]:
