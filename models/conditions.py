@@ -56,7 +56,7 @@ class WordEncoder:
                 "for example 'red apple on sky'"
             )
         if len(words) > self.length:  # the style stands first and the ground last: cut the middle
-            words = words[: self.length - 2] + words[-2:]
+            words = (words[: max(0, self.length - 2)] + words[-2:])[-self.length :]
         ids = np.full(self.length, PADDING, np.int32)
         ids[self.length - len(words) :] = [self._ids[word] for word in words]
         return ids

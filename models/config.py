@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
@@ -17,21 +18,34 @@ class _Config:
         known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
         if unknown := sorted(set(values) - known):
             raise ConfigError(f"{cls.__name__} has no field {unknown[0]!r}: remove it")
-        try:
-            return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
-        except TypeError as error:
-            raise ConfigError(f"{cls.__name__}: {error}") from error
+        if missing := sorted(known - set(values)):
+            raise ConfigError(f"{cls.__name__} lacks the field {missing[0]!r}: add it")
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """The values as JSON types."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}  # type: ignore[call-overload]
 
 
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
 def _positive(owner: object, *names: str) -> None:
     for name in names:
-        value = getattr(owner, name)
-        if not isinstance(value, int) or value < 1:
+        if not _whole(value := getattr(owner, name)):
             raise ConfigError(f"{type(owner).__name__}.{name} must be a whole number of at least 1, not {value!r}")
+
+
+def _finite(owner: object, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise ConfigError(f"{type(owner).__name__}.{name} must be a finite number above 0, not {value!r}")
+
+
+def _widths(value: object) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(map(_whole, value))
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,7 @@ class TransformerConfig(_Config):
 
     def __post_init__(self) -> None:
         _positive(self, "dim", "layers", "heads", "ffn_dim", "vocab_size", "grid", "condition_length")
+        _finite(self, "rope_base", "norm_eps")
         if self.dim % self.heads or (self.dim // self.heads) % 4:
             raise ConfigError(f"TransformerConfig.dim {self.dim} over {self.heads} heads is no multiple of 4")
 
@@ -116,8 +131,12 @@ class VQConfig(_Config):
 
     def __post_init__(self) -> None:
         _positive(self, "channels", "res_blocks", "latent_channels", "codebook_size", "codebook_dim", "norm_groups")
-        if not self.multipliers:
-            raise ConfigError("VQConfig.multipliers is empty: give one width a level")
+        if not _widths(self.multipliers):
+            raise ConfigError(
+                f"VQConfig.multipliers must be whole numbers of at least 1, one a level, not {self.multipliers!r}"
+            )
+        if self.channels % self.norm_groups:
+            raise ConfigError(f"VQConfig.channels {self.channels} is no multiple of norm_groups {self.norm_groups}")
 
     @property
     def downsampling(self) -> int:

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pixdraft.models.config import ConfigError, TransformerConfig, VQConfig
 from pixdraft.models.target import TargetInfo
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from pixdraft.models.torch_target import TorchTarget
     from pixdraft.models.transformer import Transformer
 
+Config = TypeVar("Config", TransformerConfig, VQConfig)
+
 FORMAT = 1
 BUNDLED = ("emoji",)
+DRAFT_FACTS = {"layers": int, "bottleneck": int, "statistic": str, "thresholds": dict}
 
 
 class ModelError(ValueError):
@@ -47,40 +50,43 @@ class ModelFolder:
     @property
     def transformer(self) -> TransformerConfig:
         """Shape of the target."""
-        return TransformerConfig.from_dict(self._field("transformer"))
+        return self._shape(TransformerConfig, "transformer")
 
     @property
     def tokenizer(self) -> VQConfig:
         """Shape of the tokenizer."""
-        return VQConfig.from_dict(self._field("tokenizer"))
+        return self._shape(VQConfig, "tokenizer")
 
     @property
     def words(self) -> list[str]:
         """The vocabulary of prompts."""
-        return list(self._field("words"))
+        return list(self._field("words", list))
 
     @property
     def draft(self) -> dict[str, Any]:
         """Facts of the draft: layers, bottleneck, statistic, thresholds."""
-        return dict(self._field("draft"))
+        facts: dict[str, Any] = self._field("draft", dict)
+        for name, kind in DRAFT_FACTS.items():
+            self._checked(facts.get(name), f"draft.{name}", kind)
+        return facts
 
     @property
     def info(self) -> TargetInfo:
         """What a server of this folder tells its devices."""
         shape = self.transformer
         return TargetInfo(
-            name=str(self._field("name")),
+            name=self._field("name", str),
             model_hash=self.hash("target"),
             tokenizer_hash=self.hash("tokenizer"),
             vocab_size=shape.vocab_size,
             image_tokens=shape.image_tokens,
-            bottleneck=int(self.draft["bottleneck"]),
-            guidance=float(self._field("guidance")),
+            bottleneck=self.draft["bottleneck"],
+            guidance=float(self._field("guidance", int, float)),
         )
 
     def hash(self, part: str) -> str:
         """The SHA-256 (hex) that the description gives for ``PART.safetensors``."""
-        files = self._field("files")
+        files = self._field("files", dict)
         name = f"{part}.safetensors"
         if name not in files:
             raise ModelError(f"{self.path / 'config.json'} names no hash for {name}: export the folder again")
@@ -99,10 +105,20 @@ class ModelFolder:
             raise ModelError(f"{file} is damaged or not the file that config.json describes: restore the model folder")
         return {name: tensor.to(torch.float32) for name, tensor in load(content).items()}
 
-    def _field(self, name: str) -> Any:
-        if name not in self.config:
-            raise ModelError(f"{self.path / 'config.json'} has no field {name!r}: export the folder again")
-        return self.config[name]
+    def _field(self, name: str, *kinds: type) -> Any:
+        return self._checked(self.config.get(name), name, *kinds)
+
+    def _checked(self, value: Any, name: str, *kinds: type) -> Any:
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            fault = "has no field" if value is None else "holds no usable value in the field"
+            raise ModelError(f"{self.path / 'config.json'} {fault} {name!r}: export the folder again")
+        return value
+
+    def _shape(self, kind: type[Config], name: str) -> Config:
+        try:
+            return kind.from_dict(self._field(name, dict))
+        except ConfigError as error:
+            raise ModelError(f"{self.path / 'config.json'}: {error}, or export the folder again") from error
 
 
 def find(name_or_path: str | Path) -> ModelFolder:
@@ -154,7 +170,7 @@ def load_transformer(folder: ModelFolder) -> tuple[Transformer, Conditioning]:
 
     shape = folder.transformer
     decoder = Transformer(shape, WordCondition(len(folder.words), shape.condition_length, shape.dim))
-    conditioning = Conditioning(int(folder.draft["bottleneck"]), shape.dim)
+    conditioning = Conditioning(folder.draft["bottleneck"], shape.dim)
     weights = folder.weights("target")
     prefix = "conditioning."
     _fill(conditioning, {k[len(prefix) :]: v for k, v in weights.items() if k.startswith(prefix)}, folder, "target")
@@ -167,9 +183,9 @@ def load_draft_transformer(folder: ModelFolder) -> DraftTransformer:
     from pixdraft.models.conditions import WordCondition
     from pixdraft.models.inter_head import DraftTransformer
 
-    shape = DraftTransformer.shape(folder.transformer, int(folder.draft["layers"]))
+    shape = DraftTransformer.shape(folder.transformer, folder.draft["layers"])
     condition = WordCondition(len(folder.words), shape.condition_length, shape.dim)
-    draft = DraftTransformer(shape, condition, int(folder.draft["bottleneck"]))
+    draft = DraftTransformer(shape, condition, folder.draft["bottleneck"])
     _fill(draft, folder.weights("draft"), folder, "draft")
     return draft
 
@@ -178,7 +194,7 @@ def load_target(name_or_path: str | Path = "emoji") -> TorchTarget:
     """The full model, ready to be served.
 
     Raises:
-        ModelError, ConfigError: the folder cannot be used; the message says why.
+        ModelError: the folder cannot be used; the message says why.
     """
     from pixdraft.models.conditions import WordEncoder
     from pixdraft.models.torch_target import TorchTarget

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -39,6 +43,29 @@ def generator(seed: int, step: int) -> torch.Generator:
 def compiled(model: nn.Module) -> Callable[..., Any]:
     """The model compiled where a C++ compiler is at hand (some twice as fast on a CPU), else as it is."""
     return torch.compile(model) if shutil.which("g++") or shutil.which("clang++") else model
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[threading.Event]:
+    """Within it a first Ctrl-C only sets the event; a second one interrupts at once.
+
+    A state kept between two halves of a step is no state of the run: the step under way must end first.
+    """
+    wanted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be caught
+        yield wanted
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def first(number: int, frame: FrameType | None) -> None:
+        wanted.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield wanted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Run:
@@ -75,6 +102,16 @@ class Run:
             for name, part in parts.items():
                 part.load_state_dict(state["parts"][name])
             self.first_step, self.seconds = state["step"], state["seconds"]
+        self._forget_later_rows()
+
+    def _forget_later_rows(self) -> None:
+        """Drop rows of steps that a killed run logged but did not keep: they are about to be done again."""
+        log = self.folder / "log.jsonl"
+        if log.exists():
+            rows = log.read_text(encoding="utf-8").splitlines(keepends=True)
+            beside = self.folder / "log.part.jsonl"
+            beside.write_text("".join(r for r in rows if json.loads(r)["step"] < self.first_step), encoding="utf-8")
+            os.replace(beside, log)
 
     def save(self, step: int) -> None:
         """Keep the state after `step` steps (written beside, then renamed)."""
@@ -89,22 +126,21 @@ class Run:
         os.replace(beside, self.folder / "state.pt")
 
     def __iter__(self) -> Iterator[int]:
-        """The steps still to do; a checkpoint is kept on the way, at the end and when the run is interrupted."""
+        """The steps still to do; a checkpoint is kept on the way, at the end, and at Ctrl-C once the step has ended."""
         saved = last = time.monotonic()
-        step = self.first_step
-        try:
+        with deferred_interrupt() as interrupted:
             for step in range(self.first_step, self.steps):
                 yield step
                 now = time.monotonic()
                 self.seconds += now - last
                 last = now
+                if interrupted.is_set():
+                    self.save(step + 1)
+                    raise KeyboardInterrupt
                 if now - saved > self.save_every:
                     self.save(step + 1)
                     saved = now
             self.save(self.steps)
-        except (KeyboardInterrupt, GeneratorExit):
-            self.save(step)
-            raise
 
     def log(self, step: int, **values: float) -> None:
         """Append one row to the log."""

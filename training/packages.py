@@ -91,7 +91,8 @@ def fetch(package: PicturePackage, folder: Path) -> Path:
 def icons(archive: Path) -> dict[str, Any]:
     """The icon set of an archive: ``{"icons": {name: {"body": svg}}, "width": w, "height": h}``."""
     with tarfile.open(archive) as tar:
-        member = tar.extractfile("package/icons.json")
+        held = "package/icons.json" in tar.getnames()
+        member = tar.extractfile("package/icons.json") if held else None
         if member is None:
             raise PackageError(f"{archive} holds no icons.json: delete it and try again")
         data: dict[str, Any] = json.load(member)

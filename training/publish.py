@@ -40,7 +40,12 @@ def publish(
         tokenizer, target, conditioning, draft: the networks.
         facts: further fields of ``config.json``: name, guidance, and of the draft its statistic and thresholds.
         card: the model card, in Markdown; ``{hashes}`` in it becomes the list of files and hashes.
+
+    Raises:
+        ValueError: `folder` holds something else than a model, which writing would delete.
     """
+    if folder.exists() and not (folder / "config.json").exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} exists and is no model folder: give another one, or empty it")
     parts = {
         "tokenizer": _half(tokenizer.state_dict()),
         "target": _half(target.state_dict())

@@ -153,6 +153,8 @@ def thresholds(network: DraftTransformer, condition: Tensor, tokens: Tensor) -> 
 def weights(folder: Path, into: Path | None = None) -> Path:
     """Stage 6: the model folder, written to `into` (default ``FOLDER/emoji``)."""
     model = load_target(folder)
+    if not (folder / "heads.pt").exists():
+        raise FileNotFoundError(f"{folder / 'heads.pt'} is missing: run `pixdraft train draft` first")
     kept = torch.load(folder / "heads.pt", map_location="cpu", weights_only=True)
     network = new_draft(model, 1)
     network.load_state_dict(kept["draft"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -47,7 +48,15 @@ def collect(
     return States(torch.cat(features), torch.cat(distributions))
 
 
-def _learn(head: nn.Module, rate: float, steps: int, size: int, states: States, seed: int, loss_of) -> None:  # type: ignore[no-untyped-def]
+def _learn(
+    head: nn.Module,
+    rate: float,
+    steps: int,
+    size: int,
+    states: States,
+    seed: int,
+    loss_of: Callable[[Tensor, Tensor], Tensor],
+) -> None:
     optimiser = torch.optim.AdamW(head.parameters(), rate, betas=(0.9, 0.95), weight_decay=0.01)
     for step in range(steps):
         for group in optimiser.param_groups:

@@ -31,7 +31,12 @@ def retrieval(features: Array, names: list[str], gallery: Array, gallery_names: 
         names: what each should show.
         gallery, gallery_names: rendered pictures and what they show.
         at: how many names to look at.
+
+    Raises:
+        ValueError: the gallery shows nothing of a prompted name.
     """
+    if absent := sorted(set(names) - set(gallery_names)):
+        raise ValueError(f"the gallery holds no picture of {absent[0]!r}: add one, or prompt another name")
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     gallery_unit = gallery / np.linalg.norm(gallery, axis=1, keepdims=True)
     labels = sorted(set(gallery_names))

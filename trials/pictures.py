@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,10 @@ class Judge:
         self.features = Features()
         self.gallery_names: list[str] = []
         pictures = []
-        stream = SceneStream(self.sprites, list(self.sprites.names), GALLERY_SEED)
-        for name in self.sprites.names:
+        for place, name in enumerate(self.sprites.names):
+            stream = SceneStream(self.sprites, [name], GALLERY_SEED + place)
             for i in range(len(STYLES) * GALLERY_VIEWS):
-                only = SceneStream(self.sprites, [name], stream.seed + self.sprites.names.index(name))
-                scene = only.scene(i)
+                scene = replace(stream.scene(i), style=STYLES[i % len(STYLES)])
                 pictures.append(draw(scene, self.sprites))
                 self.gallery_names.append(name)
         self.gallery = self.features(np.stack(pictures))

@@ -15,7 +15,10 @@ def provenance(command: str) -> dict[str, Any]:
     here = Path(__file__).resolve().parent
 
     def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True)
+        try:
+            done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True)
+        except FileNotFoundError:  # no git on this machine
+            return ""
         return done.stdout.strip() if done.returncode == 0 else ""
 
     versions = {}

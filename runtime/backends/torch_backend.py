@@ -27,7 +27,7 @@ def draft_info(folder: ModelFolder) -> DraftInfo:
         image_tokens=info.image_tokens,
         bottleneck=info.bottleneck,
         guidance=info.guidance,
-        statistic=str(draft["statistic"]),
+        statistic=draft["statistic"],
         thresholds={name: [(float(r), float(t)) for r, t in rows] for name, rows in draft["thresholds"].items()},
     )
 
@@ -62,7 +62,9 @@ class TorchDraft:
     def step(self, tokens: NDArray[np.integer], position: int) -> DraftOutput:
         """See `DraftModel.step`. Raises ValueError where the tokens leave the picture."""
         if position < 0 or position + len(tokens) > self.info.image_tokens:
-            raise ValueError(f"{len(tokens)} tokens at position {position} leave the picture's {self.info.image_tokens}")
+            raise ValueError(
+                f"{len(tokens)} tokens at position {position} leave the picture's {self.info.image_tokens}"
+            )
         ids = torch.from_numpy(np.asarray(tokens, dtype=np.int64))[None]
         return self._outputs(self.network.step(ids, position, self.valid, self.cache))
 
@@ -82,7 +84,7 @@ def load_draft(name_or_path: str | Path = "emoji") -> TorchDraft:
     """The draft of a model folder (a bundled model's name or a path).
 
     Raises:
-        ModelError, ConfigError: the folder cannot be used; the message says why.
+        ModelError: the folder cannot be used; the message says why.
     """
     folder = find(name_or_path)
     return TorchDraft(draft_info(folder), load_draft_transformer(folder), load_tokenizer(folder))
