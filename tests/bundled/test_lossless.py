@@ -7,7 +7,6 @@ Every prefix is run through the real networks once and remembered; all else is t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -96,8 +95,8 @@ class RememberingDraft:
 
 
 @pytest.fixture(scope="module")
-def models() -> Iterator[tuple[RememberingTarget, RememberingDraft]]:
-    yield RememberingTarget(load_target()), RememberingDraft(load_draft())
+def models() -> tuple[RememberingTarget, RememberingDraft]:
+    return RememberingTarget(load_target()), RememberingDraft(load_draft())
 
 
 def p_value(models: tuple[RememberingTarget, RememberingDraft], policy: Policy, top_k: int, seeds: int) -> float:

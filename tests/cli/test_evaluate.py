@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from cli_helpers import Run, sentence
-from pixdraft.trials import evaluate
-
 
 def test_evaluate_hands_its_options_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pixdraft.trials import evaluate
+
     called: list[Any] = []
     monkeypatch.setattr(evaluate, "main", lambda **options: called.append(options))
     assert run("evaluate", "there", "--pictures", 3, "--out", "tables").exit_code == 0
