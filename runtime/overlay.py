@@ -97,9 +97,9 @@ def overlay(pixels: NDArray[np.uint8], decisions: Sequence[Decision], scale: int
 
 def _frame_cell(draw: Any, box: tuple[int, int, int, int], decision: Decision) -> None:
     left, top, right, bottom = box
-    draw.rectangle(box, outline=COLOURS[decision], width=max(1, (right - left) // 16))
+    draw.rectangle(box, outline=COLOURS[decision], width=max(1, (right - left) // 12))
     if decision is Decision.CORRECTED:
-        draw.line((left, bottom, right, top), fill=COLOURS[decision], width=max(1, (right - left) // 16))
+        draw.line((left, bottom, right, top), fill=COLOURS[decision], width=max(1, (right - left) // 12))
 
 
 def _image(pixels: NDArray[np.uint8]) -> Image:

@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from pixdraft.decoding.statistics import Evidence
 from pixdraft.protocol import arrays
 from pixdraft.protocol.blocks import Block, Shape
 from pixdraft.protocol.frames import PROTOCOL_VERSION, Open, Sampling, Verdict
-from pixdraft.runtime.backends import DraftInfo, DraftModel, DraftOutput
+from pixdraft.runtime.backends import DraftInfo, DraftModel
 from pixdraft.runtime.client import CloudClient, Patience, Prefix
 from pixdraft.runtime.errors import CloudBusy, CloudLost, CloudProtocol, CloudRequired
 from pixdraft.runtime.link import Connector
@@ -171,11 +171,11 @@ class _Drawing:
         row = self.draft.step(self.tokens[self.fed : n], self.fed) if n else self.first
         self.fed = n
         # p is what would be sent, rounding included, at kept positions too: so asking changes nothing in the draw.
-        dense = probabilities(row.center[-1], chosen.temperature, chosen.top_k, chosen.top_p)
-        p = sparsify(dense, self.request.draft_top_k)
+        whole = probabilities(row.center[-1], chosen.temperature, chosen.top_k, chosen.top_p)
+        p = sparsify(whole, self.request.draft_top_k)
         token = p.sample(rng.uniform(self.request.seed, n, rng.DRAFT))
         dense = p.dense(self.info.vocab_size)
-        judgement = self.judge(_evidence(row, dense, self.request.seed, n))
+        judgement = self.judge(Evidence(row.center[-1], row.radius[-1], dense, row.risk[-1], self.request.seed, n))
         self.tokens[n] = token
         self.features[n] = row.message[-1]
         self.length = n + 1
@@ -185,7 +185,7 @@ class _Drawing:
 
     async def _ask(self) -> None:
         """Send the block, take the verdict: s tokens of it stand, and one of the cloud's own follows them."""
-        base, n = self.length - len(self.block), len(self.block)
+        base = self.length - len(self.block)
         asked = tuple(i for i, d in enumerate(self.block) if d.asked)
         block = Block(
             base,
@@ -200,9 +200,9 @@ class _Drawing:
         except (CloudLost, CloudBusy) as error:
             self._go_alone(error)
             return
-        self._apply(verdict, q, base, n)
+        self._apply(verdict, q, base)
 
-    def _apply(self, verdict: Verdict, q: NDArray[np.float32], base: int, n: int) -> None:
+    def _apply(self, verdict: Verdict, q: NDArray[np.float32], base: int) -> None:
         rejected = self.block[verdict.settled] if verdict.rejected else None
         self._settle(verdict.settled, q)
         # The rollback is this: the picture ends after the tokens that stand, and so does what the draft has seen of it.
@@ -255,7 +255,7 @@ class _Drawing:
         self.alone_until = math.inf
         if isinstance(error, CloudBusy) and not self.request.policy.streams:
             self.alone_until = time.perf_counter() + error.retry_after
-        self.block = [_Drafted(d.token, d.p, d.probability, d.judgement, d.judgement.ask) for d in self.block]
+        self.block = [replace(d, alone=d.judgement.ask) for d in self.block]
 
     def _prefix(self, end: int) -> Prefix:
         return Prefix(self.tokens[:end], self.features[:end] if self._sends_features else None)
@@ -271,10 +271,6 @@ class _Drawing:
             yield
         finally:
             self.seconds[part] += time.perf_counter() - start
-
-
-def _evidence(row: DraftOutput, p: NDArray[np.float64], seed: int, position: int) -> Evidence:
-    return Evidence(row.center[-1], row.radius[-1], p, row.risk[-1], seed, position)
 
 
 def _record(

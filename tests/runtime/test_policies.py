@@ -1,0 +1,118 @@
+"""Who asks, when; and what is refused, in one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fakes import TableDraft, TableTarget
+from pixdraft.decoding.statistics import STATISTICS, Evidence
+from pixdraft.runtime import policies
+from pixdraft.runtime.errors import RequestError
+from pixdraft.runtime.policies import POLICIES, CiarPolicy, SpeculativePolicy
+
+INFO = TableDraft(TableTarget()).info
+
+
+def evidence(risk: float, position: int = 0) -> Evidence:
+    center = np.array([2.0, 1.0, 0.0])
+    p = np.exp(center) / np.exp(center).sum()
+    return Evidence(center, np.full(3, 0.5), p, risk, 7, position)
+
+
+def test_every_policy_is_known_by_its_name() -> None:
+    assert list(POLICIES) == ["cloud", "device", "speculative", "ciar"]
+    for name, policy in POLICIES.items():
+        assert policies.create(name) == policy()
+        assert policy.name == name
+
+
+def test_parameters_go_through_and_none_means_the_default() -> None:
+    assert policies.create("speculative", gamma=7) == SpeculativePolicy(7)
+    assert policies.create("ciar", tau=None, rate=0.2, statistic="entropy") == CiarPolicy("entropy", rate=0.2)
+    assert policies.create("device", tau=None) == POLICIES["device"]()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "sentence"),
+    [
+        ("magic", {}, r"there is no policy 'magic': the known ones are cloud, device, speculative, ciar"),
+        ("device", {"tau": 0.1}, r"the policy 'device' has no parameter 'tau': leave it out, the policy takes none"),
+        ("ciar", {"gamma": 2}, r"'ciar' has no parameter 'gamma': .* takes statistic, tau, rate, eta"),
+        ("speculative", {"gamma": 0}, r"gamma is 0: give .* at least 1"),
+        ("ciar", {"tau": 0.1, "rate": 0.1}, r"tau and rate are both given"),
+        ("ciar", {"tau": -0.1}, r"tau is -0\.1: give a threshold of at least 0"),
+        ("ciar", {"tau": float("nan")}, r"tau is nan"),
+        ("ciar", {"rate": 1.1}, r"rate is 1\.1: give a share from 0"),
+        ("ciar", {"eta": -1.0}, r"eta is -1\.0"),
+        ("ciar", {"statistic": "mood"}, r"there is no statistic 'mood': the known ones are interval"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(name: str, parameters: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(RequestError, match=sentence):
+        policies.create(name, **parameters)
+
+
+def test_cloud_and_speculative_ask_always_and_device_never() -> None:
+    for name, asks in (("cloud", True), ("speculative", True), ("device", False)):
+        judge = POLICIES[name]().judge(INFO)
+        assert judge(evidence(0.5)) == (asks, None, None)
+
+
+def test_ciar_asks_from_tau_on() -> None:
+    judge = CiarPolicy(tau=0.5).judge(INFO)
+    assert judge(evidence(0.49)) == (False, 0.49, 0.5)
+    assert judge(evidence(0.5)) == (True, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_tau_zero_asks_everything_whatever_the_statistic(statistic: str) -> None:
+    judge = CiarPolicy(statistic, tau=0.0).judge(INFO)
+    assert all(judge(evidence(risk, position)).ask for position, risk in enumerate((0.0, 0.5, 1.0)))
+    seen = judge(evidence(0.25, 3)).statistic
+    assert seen == float(STATISTICS[statistic](evidence(0.25, 3)))
+
+
+def test_a_rate_starts_at_the_table_and_is_steered() -> None:
+    judge = CiarPolicy(rate=0.3).judge(INFO)
+    first, second = judge(evidence(0.9)), judge(evidence(0.0))
+    assert (first.ask, first.statistic) == (True, 0.9)
+    assert first.tau == pytest.approx(0.7)
+    assert second.tau is not None
+    assert second.tau > 0.7  # one asked: tau rises
+    third = judge(evidence(0.0))
+    assert third.tau is not None
+    assert third.tau < second.tau
+    again = CiarPolicy(rate=0.3).judge(INFO)
+    assert again(evidence(0.9)) == first  # every picture starts anew
+    held = CiarPolicy(rate=0.3, eta=0.0).judge(INFO)
+    assert [held(evidence(0.9)).tau for _ in range(3)] == [pytest.approx(0.7)] * 3
+
+
+def test_a_rate_is_kept_over_a_picture_unlike_the_held_out_ones() -> None:
+    judge = CiarPolicy(rate=0.3).judge(INFO)
+    risks = np.random.default_rng(0).uniform(0.2, 0.4, 2000)  # at the table's tau nothing would be asked
+    asked = [judge(evidence(risk)).ask for risk in risks]
+    assert np.mean(asked[200:]) == pytest.approx(0.3, abs=0.03)
+
+
+def test_rates_of_none_and_all_hold_exactly() -> None:
+    assert not any(CiarPolicy(rate=0.0).judge(INFO)(evidence(1.0)).ask for _ in range(5))
+    assert all(CiarPolicy(rate=1.0).judge(INFO)(evidence(0.0)).ask for _ in range(5))
+
+
+def test_without_a_rate_it_is_thirty_percent() -> None:
+    assert CiarPolicy().judge(INFO)(evidence(0.0)).tau == pytest.approx(0.7)
+
+
+def test_a_draft_without_the_table_is_named() -> None:
+    with pytest.raises(RequestError, match=r"'table-draft' has no thresholds for .* 'entropy': give tau, or take risk"):
+        CiarPolicy("entropy").judge(INFO)
+    with pytest.raises(RequestError, match="there are none for any other"):
+        CiarPolicy().judge(replace(INFO, thresholds={}))
+    with pytest.raises(RequestError, match="names the unknown statistic 'mood'"):
+        CiarPolicy().judge(replace(INFO, statistic="mood"))
+    assert CiarPolicy("entropy", tau=0.1).judge(INFO)(evidence(0.0)).ask
