@@ -18,9 +18,16 @@ def evaluate(
     model: Model = "emoji",
     pictures: Annotated[int, typer.Option(help="To draw by each policy.", min=1)] = 1000,
     workers: Annotated[int, typer.Option(help="Processes that draw at once.", min=1)] = 2,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(help="pictures, sheet, guidance or uncertainty; more than one may be given (pictures and sheet)."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where the tables go, as JSON.", file_okay=False)] = Path("benchmarks"),
 ) -> None:
-    """Draw by every policy, and measure: retrieval, Frechet distance, cloud calls, bytes, AUROC of each statistic."""
+    """Draw by every policy and measure: retrieval, Frechet distance, cloud calls, bytes; a contact sheet; statistics."""
     from pixdraft.trials.evaluate import main
 
-    main(folder=folder, model=model, pictures=pictures, workers=workers, out=out)
+    parts = tuple(part or ("pictures", "sheet"))
+    main(folder, model, pictures, workers, out, parts)
+    for name in parts:
+        typer.echo(out / f"{name}.json")
