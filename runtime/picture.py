@@ -155,7 +155,7 @@ class Picture:
     """A finished picture.
 
     Attributes:
-        request: what was asked for.
+        request: what was asked for, with what it left to the draft filled in.
         tokens: int64 [T].
         pixels: uint8 [H, W, 3].
         records: one a position, in order.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
 from pixdraft.decoding.statistics import STATISTICS, Evidence
@@ -60,6 +60,14 @@ class Policy(ABC):
     def block(self) -> int:
         """Asked tokens that one frame carries."""
         return 1
+
+    def fitted(self, info: DraftInfo) -> Policy:
+        """This policy with what it leaves to the draft filled in, as a trace should say it.
+
+        Raises:
+            RequestError: the draft has not what the policy needs.
+        """
+        return self
 
     @abstractmethod
     def judge(self, info: DraftInfo) -> Judge:
@@ -150,12 +158,13 @@ class CiarPolicy(Policy):
         if not (math.isfinite(self.eta) and self.eta >= 0):
             raise RequestError(f"eta is {self.eta!r}: give a finite number of at least 0, where 0 holds tau")
 
+    def fitted(self, info: DraftInfo) -> CiarPolicy:
+        """With the draft's statistic, and a rate where neither tau nor rate is given."""
+        return replace(self, statistic=self._name(info), rate=self._rate if self.tau is None else None)
+
     def judge(self, info: DraftInfo) -> Judge:
         """Asks where statistic >= tau."""
-        name = self.statistic or info.statistic
-        if name not in STATISTICS:
-            raise RequestError(f"the draft {info.name!r} names the unknown statistic {name!r}: give statistic by hand")
-        statistic = STATISTICS[name]
+        statistic = STATISTICS[self._name(info)]
         if (tau := self.tau) is not None:
 
             def fixed(evidence: Evidence) -> Judgement:
@@ -163,7 +172,7 @@ class CiarPolicy(Policy):
                 return Judgement(value >= tau, value, tau)
 
             return fixed
-        tracker = self._tracker(name, info)
+        tracker = Tracker(self._table(info), self._rate, self.eta)
 
         def tracked(evidence: Evidence) -> Judgement:
             value, tau = float(statistic(evidence)), tracker.tau
@@ -171,14 +180,24 @@ class CiarPolicy(Policy):
 
         return tracked
 
-    def _tracker(self, name: str, info: DraftInfo) -> Tracker:
+    @property
+    def _rate(self) -> float:
+        return DEFAULT_RATE if self.rate is None else self.rate
+
+    def _name(self, info: DraftInfo) -> str:
+        name = self.statistic or info.statistic
+        if name not in STATISTICS:
+            raise RequestError(f"the draft {info.name!r} names the unknown statistic {name!r}: give statistic by hand")
+        return name
+
+    def _table(self, info: DraftInfo) -> ThresholdTable:
+        name = self._name(info)
         if not (pairs := info.thresholds.get(name)):
             known = f"take {' or '.join(info.thresholds)}" if info.thresholds else "there are none for any other"
             raise RequestError(
                 f"the draft {info.name!r} has no thresholds for the statistic {name!r}: give tau, or {known}"
             )
-        table = ThresholdTable(name, tuple((rate, tau) for rate, tau in pairs))
-        return Tracker(table, DEFAULT_RATE if self.rate is None else self.rate, self.eta)
+        return ThresholdTable(name, tuple((rate, tau) for rate, tau in pairs))
 
 
 POLICIES: dict[str, type[Policy]] = {

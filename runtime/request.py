@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pixdraft.decoding import acceptance, sampling
 from pixdraft.protocol.frames import Rule, Sampling
@@ -78,7 +78,14 @@ class DrawRequest:
             )
         return chosen
 
+    def fitted(self, info: DraftInfo) -> DrawRequest:
+        """This request with all that it leaves to the policy and the draft filled in. Raises as `sampling_for`."""
+        return replace(self, policy=self.policy.fitted(info), sampling=self.sampling_for(info), rho=self._share)
+
     def inject(self, image_tokens: int) -> int:
         """Tokens that the cloud draws first, floor(rho * T)."""
-        rho = self.policy.default_rho if self.rho is None else self.rho
-        return math.floor(rho * image_tokens + 1e-9)  # 0.29 * 100 is 28.999...
+        return math.floor(self._share * image_tokens + 1e-9)  # 0.29 * 100 is 28.999...
+
+    @property
+    def _share(self) -> float:
+        return self.policy.default_rho if self.rho is None else self.rho

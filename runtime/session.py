@@ -135,7 +135,7 @@ class _Drawing:
         with self._clock("decode"):
             pixels = self.draft.decode(self.tokens)
         return Picture(
-            self.request,
+            self.request.fitted(self.info),
             self.tokens,
             pixels,
             tuple(self.records),

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from pixdraft.protocol.frames import PROTOCOL_VERSION
+from pixdraft.protocol.frames import PROTOCOL_VERSION, Sampling
 from pixdraft.runtime.errors import TraceError
 from pixdraft.runtime.files import written_beside
 from pixdraft.runtime.picture import Decision, FrameRecord, Picture, TokenRecord
@@ -114,7 +114,7 @@ def _lines(picture: Picture) -> Iterator[dict[str, Any]]:
         "seed": request.seed,
         "policy": {"name": request.policy.name, **asdict(request.policy)},
         "rule": msgspec.to_builtins(request.rule),
-        "sampling": None if request.sampling is None else msgspec.structs.asdict(request.sampling),
+        "sampling": msgspec.structs.asdict(request.sampling or Sampling()),
         "rho": request.rho,
         "draft_top_k": request.draft_top_k,
         "conditioning": request.conditioning,

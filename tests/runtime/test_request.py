@@ -70,6 +70,17 @@ def test_the_prefix_is_the_floor_of_rho_t(request_: DrawRequest, tokens: int, in
     assert request_.inject(tokens) == inject
 
 
+def test_a_fitted_request_leaves_nothing_open() -> None:
+    fitted = DrawRequest("a fox").fitted(INFO)
+    assert fitted.policy == CiarPolicy("risk", rate=0.3)
+    assert fitted.sampling == Sampling(guidance=INFO.guidance)
+    assert fitted.rho == 0.06
+    assert fitted.fitted(INFO) == fitted
+    fixed = DrawRequest("a fox", policy=CiarPolicy("entropy", tau=0.5), rho=0.2)
+    assert (fixed.fitted(INFO).policy, fixed.fitted(INFO).rho) == (fixed.policy, 0.2)
+    assert DrawRequest("a fox", policy=CloudPolicy()).fitted(INFO).policy == CloudPolicy()
+
+
 def test_sampling_follows_the_draft_unless_given() -> None:
     assert DrawRequest("a fox").sampling_for(INFO) == Sampling(guidance=INFO.guidance)
     warm = Sampling(guidance=INFO.guidance, temperature=1.2)

@@ -38,6 +38,7 @@ def test_a_trace_comes_back_whole(tmp_path: Path, policy: Policy) -> None:
     assert [f.ms for f in trace.frames] == pytest.approx([f.ms for f in picture.frames], abs=1e-3)
     header = trace.header
     assert (header["prompt"], header["seed"], header["policy"]["name"]) == ("été", 4, policy.name)
+    assert header["sampling"] == {"guidance": 1.0, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
     assert (header["model"], header["tokenizer"]) == (TARGET.info.model_hash, TARGET.info.tokenizer_hash)
     assert header["versions"]["protocol"] == PROTOCOL_VERSION
     assert set(header["versions"]) == {"pixdraft", "protocol", "python", "numpy"}
