@@ -37,7 +37,7 @@ from pixdraft.training.train_tokenizer import TokenizerRecipe, train_tokenizer
 GUIDANCE = 2.0
 BOUND_LOSS = "pinball"
 STATISTIC = "risk"
-DRAFT_CORPUS = 3000
+DRAFT_CORPUS = 2000
 STATES = 500  # corpus pictures that the heads learn from: 128,000 positions
 CALIBRATION = 100  # pictures that the thresholds come from, of prompts that nothing was trained on
 
@@ -136,6 +136,15 @@ def draft(folder: Path) -> None:
     os.replace(beside, folder / "heads.pt")
 
 
+def load_heads(folder: Path) -> dict[str, Any]:
+    """What the last stages of `draft` left: the whole draft, the cloud's half of phi, the log of phi's KL."""
+    file = folder / "heads.pt"
+    if not file.exists():
+        raise FileNotFoundError(f"{file} is missing: run `pixdraft train draft` first")
+    kept: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    return kept
+
+
 @torch.inference_mode()
 def thresholds(network: DraftTransformer, condition: Tensor, tokens: Tensor) -> dict[str, list[list[float]]]:
     """Threshold tables of every statistic over given pictures, as the model folder keeps them."""
@@ -155,7 +164,7 @@ def weights(folder: Path, into: Path | None = None) -> Path:
     model = load_target(folder)
     if not (folder / "heads.pt").exists():
         raise FileNotFoundError(f"{folder / 'heads.pt'} is missing: run `pixdraft train draft` first")
-    kept = torch.load(folder / "heads.pt", map_location="cpu", weights_only=True)
+    kept = load_heads(folder)
     network = new_draft(model, 1)
     network.load_state_dict(kept["draft"])
     network.requires_grad_(False).eval()

@@ -30,17 +30,15 @@ class DraftRecipe:
     Attributes:
         guidance: scale of the distribution to learn.
         layers: one draft for each entry.
-        noise: hidden-state noise, uniform in +- this, on the embeddings.
         own_share: share of a batch that the target drew itself.
     """
 
-    steps: int = 1500
+    steps: int = 800
     batch: int = 24
     guidance: float = 2.0
     layers: tuple[int, ...] = (1, 2)
     muon_rate: float = 0.01
     adam_rate: float = 2e-3
-    noise: float = 0.0
     own_share: float = 0.5
     seed: int = 13
     loss: InterDRO = field(default_factory=lambda: InterDRO(kl=1.0))

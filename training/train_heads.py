@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,8 @@ from pixdraft.models.transformer import Transformer
 from pixdraft.training.corpus import guided_distribution
 from pixdraft.training.loop import generator
 from pixdraft.training.losses import BOUND_LOSSES, InterDRO, risk
+
+NOISE = 0.2  # width of the uniform noise on hidden states while a head learns
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,10 @@ def _learn(
     for step in range(steps):
         for group in optimiser.param_groups:
             group["lr"] = rate * min(1.0, (step + 1) / 20) * (1.0 - 0.95 * step / steps)
-        index = torch.randint(0, len(states.feature), (size,), generator=generator(seed, step))
-        loss = loss_of(*states.take(index))
+        rng = generator(seed, step)
+        feature, q = states.take(torch.randint(0, len(states.feature), (size,), generator=rng))
+        noise = NOISE * (torch.rand(feature.shape, generator=rng) - 0.5)
+        loss = loss_of(feature, noise, q)
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(head.parameters(), 1.0)
@@ -81,10 +86,10 @@ def train_bounds(
     nn.init.constant_(head.bias, -1.0 if name == "pinball" else RADIUS_BIAS)
     output = draft.decoder.output
 
-    def loss_of(feature: Tensor, q: Tensor) -> Tensor:
+    def loss_of(feature: Tensor, noise: Tensor, q: Tensor) -> Tensor:
         with torch.no_grad():
             center = output(feature)
-        return BOUND_LOSSES[name](q, center, F.softplus(head(feature)), weights)
+        return BOUND_LOSSES[name](q, center, F.softplus(head(feature + noise)), weights)
 
     _learn(head, 2e-3, steps, size, states, 21, loss_of)
     return head
@@ -95,10 +100,10 @@ def train_risk(draft: DraftTransformer, states: States, steps: int = 1500, size:
     head = RiskHead(draft.config.dim)
     output = draft.decoder.output
 
-    def loss_of(feature: Tensor, q: Tensor) -> Tensor:
+    def loss_of(feature: Tensor, noise: Tensor, q: Tensor) -> Tensor:
         with torch.no_grad():
             center = output(feature)
-        return risk(q, center, head(feature, center))
+        return risk(q, center, head(feature + noise, center))
 
     _learn(head, 2e-3, steps, size, states, 22, loss_of)
     return head

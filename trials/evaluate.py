@@ -55,11 +55,18 @@ def _uncertainty(folder: Path, model: str, count: int, workers: int, out: Path) 
     return {"pictures": HELD_OUT, "guidance": recipes.GUIDANCE, "rows": rows}
 
 
+def _phi(folder: Path, model: str, count: int, workers: int, out: Path) -> dict[str, Any]:
+    from pixdraft.training import recipes
+
+    return {"unit": "nats a token", "rows": recipes.load_heads(folder)["phi_rows"]}
+
+
 PARTS: dict[str, Callable[[Path, str, int, int, Path], dict[str, Any]]] = {
     "pictures": _pictures,
     "sheet": _sheet,
     "guidance": _guidance,
     "uncertainty": _uncertainty,
+    "phi": _phi,
 }
 
 
@@ -69,7 +76,8 @@ def main(
     """Run the parts one by one; each writes ``OUT/PART.json`` with the command and the machine it stands on.
 
     Args:
-        folder: of the recipes; the sprites must be there, and for "guidance" and "uncertainty" the trained stages.
+        folder: of the recipes; the sprites must be there, and for the other parts than
+            "pictures" and "sheet" the trained stages.
         model: a bundled model's name or a model folder.
         pictures: to draw by each method.
         workers: processes that draw.

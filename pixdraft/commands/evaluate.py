@@ -20,7 +20,7 @@ def evaluate(
     workers: Annotated[int, typer.Option(help="Processes that draw at once.", min=1)] = 2,
     part: Annotated[
         list[str] | None,
-        typer.Option(help="pictures, sheet, guidance or uncertainty; more than one may be given (pictures and sheet)."),
+        typer.Option(help="pictures, sheet, guidance, uncertainty or phi; more than one may be given (pictures and sheet)."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where the tables go, as JSON.", file_okay=False)] = Path("benchmarks"),
 ) -> None:
