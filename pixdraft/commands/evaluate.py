@@ -20,11 +20,11 @@ def evaluate(
     workers: Annotated[int, typer.Option(help="Processes that draw at once.", min=1)] = 2,
     part: Annotated[
         list[str] | None,
-        typer.Option(help="pictures, sheet, guidance, uncertainty or phi; more than one may be given (pictures and sheet)."),
+        typer.Option(help="pictures, sheet, guidance or uncertainty; may be repeated (pictures and sheet)."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where the tables go, as JSON.", file_okay=False)] = Path("benchmarks"),
 ) -> None:
-    """Draw by every policy and measure: retrieval, Frechet distance, cloud calls, bytes; a contact sheet; statistics."""
+    """Draw by every policy, and measure: retrieval, Frechet distance, cloud calls, bytes, each statistic's AUROC."""
     from pixdraft.trials.evaluate import main
 
     parts = tuple(part or ("pictures", "sheet"))

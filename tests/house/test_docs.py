@@ -8,6 +8,7 @@ from functools import reduce
 from pathlib import Path
 
 import pytest
+
 from repository import ROOT
 
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
