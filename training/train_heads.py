@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -58,7 +57,7 @@ def _learn(
     size: int,
     states: States,
     seed: int,
-    loss_of: Callable[[Tensor, Tensor], Tensor],
+    loss_of: Callable[[Tensor, Tensor, Tensor], Tensor],  # of states, noise for them, and q
 ) -> None:
     optimiser = torch.optim.AdamW(head.parameters(), rate, betas=(0.9, 0.95), weight_decay=0.01)
     for step in range(steps):
