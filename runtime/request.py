@@ -26,7 +26,8 @@ class DrawRequest:
         rho: share of the picture that the cloud draws first and injects, 0 <= rho < 1; None takes the policy's own.
         draft_top_k: codes that the draft distribution keeps, and sends where it asks; 0 keeps them all. Fewer make
             smaller frames; what is asked stays exact.
-        conditioning: whether bottleneck features go up beside the tokens (f^I of ciar.md, section 3).
+        conditioning: whether bottleneck features go up beside the tokens (f^I of ciar.md, section 3). They move the
+            target's distribution a little, so None sends them only where the policy keeps tokens unjudged anyway.
         require_cloud: stop with CloudRequired where the cloud is lost, instead of finishing alone.
     """
 
@@ -37,7 +38,7 @@ class DrawRequest:
     sampling: Sampling | None = None
     rho: float | None = None
     draft_top_k: int = 0
-    conditioning: bool = True
+    conditioning: bool | None = None
     require_cloud: bool = False
 
     def __post_init__(self) -> None:
@@ -63,6 +64,11 @@ class DrawRequest:
                 sampling.check(chosen.temperature, chosen.top_k, chosen.top_p)
             except ValueError as error:
                 raise RequestError(str(error)) from error
+
+    @property
+    def sends_features(self) -> bool:
+        """Whether features go up: as asked for, else as the policy is."""
+        return self.policy.keeps if self.conditioning is None else self.conditioning
 
     def sampling_for(self, info: DraftInfo) -> Sampling:
         """How to sample with this draft.

@@ -262,7 +262,7 @@ class _Drawing:
 
     @property
     def _sends_features(self) -> bool:
-        return self.request.conditioning and self.info.bottleneck > 0
+        return self.request.sends_features and self.info.bottleneck > 0
 
     @contextmanager
     def _clock(self, part: str) -> Iterator[None]:

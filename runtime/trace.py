@@ -117,7 +117,7 @@ def _lines(picture: Picture) -> Iterator[dict[str, Any]]:
         "sampling": msgspec.structs.asdict(request.sampling or Sampling()),
         "rho": request.rho,
         "draft_top_k": request.draft_top_k,
-        "conditioning": request.conditioning,
+        "conditioning": request.sends_features,
         "require_cloud": request.require_cloud,
         "image_tokens": len(picture.records),
         "frames": len(picture.frames),

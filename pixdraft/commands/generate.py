@@ -60,6 +60,9 @@ def generate(
         str, _deciding("How the cloud judges: lossless, or one like csd:lam=0.5,delta=0.65.", metavar="RULE")
     ] = "lossless",
     draft_top_k: Annotated[int, _deciding("Codes that the draft keeps and sends; 0 for all.")] = 0,
+    conditioning: Annotated[
+        bool | None, _deciding("Whether the device's features go up too (ciar: yes; speculative: no).")
+    ] = None,
     guidance: Annotated[float | None, _sampling("Guidance scale (the model's own).")] = None,
     temperature: Annotated[float | None, _sampling("Temperature (1).")] = None,
     top_k: Annotated[int | None, _sampling("Codes to keep; 0 for all (0).")] = None,
@@ -84,6 +87,7 @@ def generate(
         sampling=sampling(find(model).info.guidance, guidance, temperature, top_k, top_p),
         rho=rho,
         draft_top_k=draft_top_k,
+        conditioning=conditioning,
         require_cloud=require_cloud,
     )
     picture = out or Path(f"{'-'.join(re.findall('[a-z0-9]+', request.prompt.lower()))}-{seed}.png")

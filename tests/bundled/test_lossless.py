@@ -115,7 +115,7 @@ def p_value(models: tuple[RememberingTarget, RememberingDraft], policy: Policy, 
     asyncio.run(run())
     exact: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(T):
-        longer = {}
+        longer: dict[tuple[int, ...], float] = {}
         for prefix, chance in exact.items():
             p = probabilities(target.logits(prefix), top_k=KEPT)
             longer |= {(*prefix, int(x)): chance * p[x] for x in np.flatnonzero(p)}

@@ -65,6 +65,14 @@ def test_the_same_seed_gives_the_same_picture_and_another_another(
     assert (pictures[0] != pictures[2]).any()
 
 
+def test_features_stay_here_if_told_so(run: Run, target: TableTarget) -> None:
+    sizes = []
+    for words in (["--conditioning"], [], ["--no-conditioning"]):
+        result = run("generate", "pear", "--rate", "1", "--json", *words)
+        sizes.append(json.loads(result.stdout)["statistics"]["bytes_up"])
+    assert sizes[0] == sizes[1] > sizes[2]
+
+
 def test_files_are_named_for_prompt_and_seed(run: Run, target: TableTarget, tmp_path: Path) -> None:
     assert run("generate", "Red Apple, please", "--seed", 5).exit_code == 0
     names = sorted(path.name for path in tmp_path.iterdir())

@@ -68,8 +68,9 @@ def test_lantern_borrows_within_its_bound(drawn: tuple[Rule, Floats, Floats]) ->
 
 
 def test_nearest_codes_leave_the_code_itself_out_and_break_ties_low() -> None:
-    assert nearest(LINE, 2, 3).tolist() == [1, 3, 0]
-    assert nearest(LINE, 0, 99).tolist() == [1, 2, 3, 4, 5]
+    line = np.asarray(LINE, np.float64)
+    assert nearest(line, 2, 3).tolist() == [1, 3, 0]
+    assert nearest(line, 0, 99).tolist() == [1, 2, 3, 4, 5]
     twins = np.zeros((4, 2))
     assert nearest(twins, 1, 2).tolist() == [0, 2]
 

@@ -237,3 +237,14 @@ def test_a_frame_that_cannot_be_sent_says_what_to_lower(monkeypatch: pytest.Monk
     monkeypatch.setattr("pixdraft.protocol.codec.MAX_FRAME_BYTES", 400)
     with pytest.raises(RequestError, match="lower draft_top_k or gamma"):
         draw(DrawRequest(PROMPT, policy=SpeculativePolicy(16)))
+
+
+@pytest.mark.parametrize(("policy", "sends"), [(CiarPolicy(tau=0.6), True), (SpeculativePolicy(2), False)])
+def test_features_go_up_by_themselves_only_where_tokens_are_kept(policy: Policy, sends: bool) -> None:
+    by_itself, by_word = (
+        DrawRequest(PROMPT, 3, policy, rho=0),
+        DrawRequest(PROMPT, 3, policy, rho=0, conditioning=sends),
+    )
+    assert (draw(by_itself).tokens == draw(by_word).tokens).all()
+    other = DrawRequest(PROMPT, 3, policy, rho=0, conditioning=not sends)
+    assert draw(by_itself).statistics.bytes_up != draw(other).statistics.bytes_up
