@@ -23,6 +23,7 @@ from pixdraft.runtime.errors import (
 from pixdraft.runtime.link import Link, LinkClosed
 
 _SCHEMES = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
+_INFO_BYTES = 1 << 16
 _CLOSE_SECONDS = 1.0  # a service that is gone answers no close frame
 
 
@@ -90,7 +91,9 @@ class WebSocketConnector:
                 asyncio.timeout(self._connect_seconds),
                 client.get(f"{self._base}/v1/info", allow_redirects=False) as response,
             ):
-                body = await response.content.read(1 << 16)
+                body = b""
+                while len(body) < _INFO_BYTES and (chunk := await response.content.read(_INFO_BYTES)):
+                    body += chunk
                 self._check_status(response.status, response.headers.get("Retry-After"))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._unreachable(error) from error

@@ -79,9 +79,8 @@ def p_value(counts: NDArray[np.int64], p: NDArray[np.float64]) -> float:
         (SpeculativePolicy(gamma=1), 0),
         (SpeculativePolicy(gamma=2), 2),
         (SpeculativePolicy(gamma=T), 0),
-        (SpeculativePolicy(gamma=T), 1),
         (CiarPolicy(tau=0.0), 0),
-        (CiarPolicy(tau=0.0), 2),
+        (CiarPolicy(tau=0.0), 1),
     ],
     ids=lambda value: f"{value.name}-{value.block}" if isinstance(value, Policy) else f"top{value}",
 )
@@ -108,12 +107,12 @@ def test_a_wrong_residual_is_found(policy: Policy, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Lossless, "residual", forgets_the_draft)
     target = TableTarget(V, T)
-    counts, _ = count(target, policy, 0, 5_000)
+    counts, _ = count(target, policy, 0, 4_000)
     assert p_value(counts, exact(target)) < 1e-12
 
 
 @pytest.mark.slow
 def test_keeping_tokens_is_found_too() -> None:
     target = TableTarget(V, T)
-    counts, _ = count(target, CiarPolicy(tau=0.3), 0, 5_000)
+    counts, _ = count(target, CiarPolicy(tau=0.3), 0, 4_000)
     assert p_value(counts, exact(target)) < 1e-12
