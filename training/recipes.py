@@ -162,8 +162,6 @@ def thresholds(network: DraftTransformer, condition: Tensor, tokens: Tensor) -> 
 def weights(folder: Path, into: Path | None = None) -> Path:
     """Stage 6: the model folder, written to `into` (default ``FOLDER/emoji``)."""
     model = load_target(folder)
-    if not (folder / "heads.pt").exists():
-        raise FileNotFoundError(f"{folder / 'heads.pt'} is missing: run `pixdraft train draft` first")
     kept = load_heads(folder)
     network = new_draft(model, 1)
     network.load_state_dict(kept["draft"])

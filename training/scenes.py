@@ -37,7 +37,7 @@ GROUNDS: dict[str, tuple[int, int, int]] = {
 }
 
 # Pictures that would read wrongly in a mirror: they hold letters, figures or notes.
-NOT_MIRRORED = frozenset({"accordion", "clock", "floppy-disk", "radio", "red-envelope", "telephone", "watch"})
+NOT_MIRRORED = frozenset({"accordion", "floppy-disk", "radio", "red-envelope", "telephone", "watch"})
 
 
 @dataclass(frozen=True)
