@@ -24,9 +24,12 @@ def _checked(rule: Rule, codebook: NDArray[Any]) -> Floats:
     return array
 
 
-def _squared_distances(codebook: Floats, token: int) -> Floats:
-    """||e_k - e_x||^2 of every code k, float64 [V]."""
-    return np.asarray(np.square(codebook - codebook[token]).sum(axis=1), np.float64)
+def _squared_distances(codes: Floats, code: Floats) -> Floats:
+    """||e_k - e_x||^2 of rows [n, e] from one [e], float64 [n]; one dimension after another, so ports tie alike."""
+    distances = np.zeros(len(codes))
+    for column, value in zip(codes.T, code, strict=True):
+        distances += np.square(column - value)
+    return distances
 
 
 def _fits(rule: Rule, codebook: Floats, q: Floats) -> None:
@@ -36,7 +39,7 @@ def _fits(rule: Rule, codebook: Floats, q: Floats) -> None:
 
 def nearest(codebook: Floats, token: int, k: int) -> Tokens:
     """The min(k, V - 1) codes nearest to a token's by L2 distance, nearest first, itself left out; ties: lowest id."""
-    distances = _squared_distances(codebook, token)
+    distances = _squared_distances(codebook, codebook[token])
     distances[token] = np.inf
     ids = np.flatnonzero(keep_top(-distances, min(k, len(codebook) - 1)))
     return np.asarray(ids[np.argsort(distances[ids], kind="stable")], np.int64)
@@ -79,7 +82,7 @@ class GSD(Rule):
         members = order[max(0, rank - reach) : rank + reach + 1]
         kept = np.abs(q[members] - q[token]) <= self.gap
         if self.codebook is not None:
-            kept &= np.square(self.codebook[members] - self.codebook[token]).sum(axis=1) <= self.distance
+            kept &= _squared_distances(self.codebook[members], self.codebook[token]) <= self.distance
         return np.asarray(members[kept], np.int64)
 
     def probabilities(self, q: Floats, p: Floats, tokens: ArrayLike, first: int = 0) -> Floats:
@@ -112,8 +115,8 @@ class _Neighbourhood(Rule):
         object.__setattr__(self, "codebook", _checked(self, self.codebook))
 
     @abstractmethod
-    def bound(self, probability: float) -> float:
-        """How much probability a token of target probability q(x) may borrow."""
+    def bound(self, probability: Any) -> Any:
+        """How much probability a token of target probability q(x) may borrow; of an array or tensor: each of them."""
 
     def neighbours(self, q: Floats, token: int) -> Tokens:
         """The m codes n_1 .. n_m that x borrows from, nearest first, for target probabilities q [V]."""
@@ -160,7 +163,7 @@ class LANTERN(_Neighbourhood):
         super().__post_init__()
         require(self, "delta", 0.0, 1.0)
 
-    def bound(self, probability: float) -> float:
+    def bound(self, probability: Any) -> Any:
         """delta, whatever q(x) is."""
         return self.delta
 
@@ -183,6 +186,6 @@ class LANTERNPlusPlus(_Neighbourhood):
         super().__post_init__()
         require(self, "lam", 1.0)
 
-    def bound(self, probability: float) -> float:
+    def bound(self, probability: Any) -> Any:
         """(lam - 1) q(x)."""
         return (self.lam - 1.0) * probability
