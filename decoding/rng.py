@@ -16,8 +16,11 @@ ACCEPT = 1  # the test of the token at a position
 RESIDUAL = 2  # the residual or the bonus token at a position
 TARGET = 3  # a target token at a position: the cloud's own pictures, and an injected prefix
 RANDOM = 4  # the "random" statistic: whether to ask, never which token
-STREAMS = 8  # a position holds eight addresses, the last three free
+RACE = 5  # the race of the codes at a position, one number a code (see `again`): Gumbel coupling
+HOLD = 6  # whether a redrawn draft holds its token: maximal coupling
+STREAMS = 8  # a position holds eight addresses, the last one free
 
+_AGAIN = 1 << 32
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX1 = 0xBF58476D1CE4E5B9
@@ -68,6 +71,19 @@ def uniforms(seeds: ArrayLike, positions: ArrayLike, streams: ArrayLike) -> NDAr
         z = (z ^ (z >> np.uint64(27))) * np.uint64(_MIX2)
     z = (z ^ (z >> np.uint64(31))) >> np.uint64(11)
     return np.asarray(z, np.float64) * 2.0**-53
+
+
+def again(positions: NDArray[np.int64], numbers: NDArray[np.int64] | int) -> NDArray[np.int64]:
+    """The positions to use for draw `numbers` (from 0) of a stream that draws more than once at an image position.
+
+    position + 2^32 * number: draw 0 is at the position itself, and no two draws share an address, as a picture has
+    fewer than 2^32 tokens. What belongs to a position stays a function of seed, position, stream and number.
+
+    Args:
+        positions: each below 2^32.
+        numbers: 0 <= number < 2^29; broadcast against the positions.
+    """
+    return positions + numbers * np.int64(_AGAIN)
 
 
 def _unsigned(name: str, values: ArrayLike) -> NDArray[np.uint64]:
