@@ -60,6 +60,7 @@ class TimedTarget:
 
     def __init__(self, model: TargetModel, metrics: Metrics) -> None:
         self.info = model.info
+        self.codebook = model.codebook
         self._model = model
         self._metrics = metrics
 

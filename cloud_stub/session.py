@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pixdraft.cloud_stub import jacobi
 from pixdraft.cloud_stub.verification import judge
-from pixdraft.decoding import acceptance, rng, sampling
+from pixdraft.decoding import acceptance, rng, sampling, strategies
 from pixdraft.models.target import PromptError, TargetInfo, TargetModel
 from pixdraft.protocol import arrays
 from pixdraft.protocol.blocks import Shape, read_block
@@ -54,7 +55,7 @@ class CloudSession:
                 raise ProtocolError("request", f"{field} asks for {count} of the picture's {info.image_tokens} tokens")
         features = arrays.dequantise(opening.features, opening.scales, tokens.size, info.bottleneck)
         try:
-            self._rule = acceptance.create(opening.rule.name, opening.rule.parameters)
+            self._rule = acceptance.create(opening.rule.name, opening.rule.parameters, model.codebook)
         except ValueError as error:
             raise ProtocolError("request", f"rule: {error}") from error
         try:
@@ -71,7 +72,9 @@ class CloudSession:
         self._features = np.zeros((info.image_tokens, info.bottleneck), np.float32)
         self._cached = 0
         self._length = 0
-        self._last: tuple[Verify | Generate, Verdict | None] | None = None
+        self._passes = 0
+        self._verified: tuple[Verify, Verdict] | None = None
+        self._streamed: tuple[Generate, list[Tokens]] | None = None
         self.to_inject = 0 if tokens.size else opening.inject
         self._settle(tokens, features, tokens.size)
 
@@ -99,34 +102,56 @@ class CloudSession:
             yield token
 
     def generate(self, frame: Generate, chunk: int) -> Iterator[Tokens]:
-        """Answer a `Generate` in frames of `chunk` tokens. The same frame again is answered without the model."""
-        base, end = frame.base, frame.base + frame.count
+        """Answer a `Generate`. The same frame again is answered with the same frames, without the model.
+
+        A sequential strategy answers `chunk` tokens a frame, another with what each pass settles.
+        """
+        end = frame.base + frame.count
         if end > self.shape.image_tokens:
             raise ProtocolError(
-                "request", f"base {base} and count {frame.count} pass the picture's {self.shape.image_tokens}"
+                "request", f"base {frame.base} and count {frame.count} pass the picture's {self.shape.image_tokens}"
             )
-        if self._last != (frame, None):
-            self._seek(frame)
-        while base < end:
-            stop = min(base + chunk, end)
-            for _ in self.draw(stop - self._length):
-                pass
-            if stop == end:
-                self._last = (frame, None)
-            drawn = arrays.write_tokens(self._tokens[base:stop], self.shape.vocab_size)
-            yield Tokens(self.name, base, drawn, last=stop == end)
-            base = stop
+        try:
+            strategy = strategies.create(frame.strategy.name, frame.strategy.parameters)
+        except strategies.StrategyError as error:
+            raise ProtocolError("request", f"strategy: {error}") from error
+        if self._streamed is not None and self._streamed[0] == frame:
+            yield from self._streamed[1]
+            return
+        self._seek(frame)
+        answers: list[Tokens] = []
+        passes = self._passes
+        for drawn in self._draw_by(strategy, end, chunk):
+            written = arrays.write_tokens(drawn, self.shape.vocab_size)
+            last = self._length == end
+            answers.append(Tokens(self.name, self._length - drawn.size, written, last, self._passes - passes))
+            passes = self._passes
+            if last:
+                self._streamed = (frame, answers)
+            yield answers[-1]
+
+    def _draw_by(self, strategy: strategies.Strategy, end: int, chunk: int) -> Iterator[NDArray[np.int64]]:
+        """Draw and settle up to `end`; the tokens as they come."""
+        if isinstance(strategy, strategies.Jacobi):
+            last = int(self._tokens[self._length - 1]) if self._length else None
+            ahead = jacobi.window(strategy, self._rule, self.shape.vocab_size, self._seed, self._length, end, last)
+            while self._length < end:
+                settled = ahead.take(self._probabilities(self._extend(ahead.tokens)))
+                self._settle(settled)
+                yield settled
+        while self._length < end:
+            yield np.array(list(self.draw(min(chunk, end - self._length))), np.int64)
 
     def verify(self, frame: Verify) -> Verdict:
         """Answer a `Verify` with one forward pass; the same frame again with the same verdict and none."""
-        if self._last is not None and self._last[0] == frame and self._last[1] is not None:
-            return self._last[1]
+        if self._verified is not None and self._verified[0] == frame:
+            return self._verified[1]
         block = read_block(frame, self.shape)
         self._seek(frame)
         target = self._probabilities(self._extend(block.tokens, block.features))
         judged = judge(target, block, self._rule, self._seed)
-        drawn = np.array([judged.token] if judged.token >= 0 else [], np.int64)
-        self._settle(np.append(block.tokens[: judged.settled], drawn), block.features, judged.settled)
+        settled = np.concatenate([block.tokens[: judged.settled], judged.drawn])
+        self._settle(settled, block.features, judged.settled)
         verdict = Verdict(
             self.name,
             frame.base,
@@ -135,7 +160,7 @@ class CloudSession:
             judged.rejected,
             arrays.write_floats(judged.audit, "float32"),
         )
-        self._last = (frame, verdict)
+        self._verified = (frame, verdict)
         return verdict
 
     def _seek(self, frame: Verify | Generate) -> None:
@@ -148,7 +173,7 @@ class CloudSession:
         if frame.prefix != arrays.prefix_hash(self._tokens[:base], self.shape.vocab_size):
             raise ProtocolError("session", f"prefix differs in the {base} tokens before base: open again with tokens")
         self._length = base
-        self._last = None
+        self._verified = self._streamed = None
         self._trim()
 
     def _extend(
@@ -169,6 +194,7 @@ class CloudSession:
             logits = self._model.forward(self._tokens[self._cached : end], self._cache, fed if fed.any() else None)
             rows = logits[self._length - self._cached - 1 :] if self._length else np.concatenate([rows, logits])
             self._cached = end
+            self._passes += 1
         return rows
 
     def _settle(self, tokens: NDArray[Any], features: NDArray[np.float32] | None = None, featured: int = 0) -> None:

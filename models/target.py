@@ -55,6 +55,10 @@ class TargetModel(Protocol):
 
     info: TargetInfo
 
+    @property
+    def codebook(self) -> NDArray[Any] | None:
+        """Codes as the tokenizer looks them up, float [V, e]; None where rules that compare codes cannot be served."""
+
     def open(self, prompt: str, guidance: float) -> OpenedPrompt:
         """Encode a prompt. Raises PromptError where it holds nothing the model knows."""
 

@@ -60,6 +60,12 @@ class TorchTarget:
         self.tokenizer = tokenizer
         self.encoder = encoder
 
+    @property
+    def codebook(self) -> NDArray[np.float32]:
+        """See `TargetModel.codebook`."""
+        codes: NDArray[np.float32] = self.tokenizer.quantize.units().detach().numpy()
+        return codes
+
     @torch.inference_mode()
     def open(self, prompt: str, guidance: float) -> OpenedPrompt:
         """See `TargetModel.open`."""

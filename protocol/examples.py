@@ -29,6 +29,7 @@ from pixdraft.protocol.frames import (
     Rule,
     Sampling,
     SparseDraft,
+    Strategy,
     Tokens,
     Verdict,
     Verify,
@@ -78,6 +79,13 @@ def device_frames() -> dict[str, DeviceFrame]:
         ),
         "verify, no features": Verify("0123456789abcdef", 0, arrays.prefix_hash(np.array([], int)), _tokens(8), (), ()),
         "generate": Generate("0123456789abcdef", base=4, prefix=prefix, count=252),
+        "generate, strategy": Generate(
+            "0123456789abcdef",
+            base=4,
+            prefix=prefix,
+            count=252,
+            strategy=Strategy("sjd", {"window": 16.0, "init": "uniform", "coupling": "maximal"}),
+        ),
         "close": Close("0123456789abcdef"),
     }
 
@@ -94,6 +102,7 @@ def cloud_frames() -> dict[str, CloudFrame]:
         "verdict, all stand": Verdict("0123456789abcdef", 4, settled=3, token=640, audit=audit),
         "verdict, picture full": Verdict("0123456789abcdef", 253, settled=3, token=-1),
         "tokens": Tokens("0123456789abcdef", 4, _tokens(1, 2, 3), last=False),
+        "tokens, passes": Tokens("0123456789abcdef", 7, _tokens(4, 5, 6, 7), last=True, passes=1),
         "busy": Busy(retry_after_ms=1500),
         "failure": Failure("session", "the cloud holds no session of this name: open again with tokens"),
     }

@@ -37,6 +37,13 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
     parameters: dict[str, float] = {}
 
 
+class Strategy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the target draws by itself, by its name in `decoding.strategies.STRATEGIES`."""
+
+    name: str = "sequential"
+    parameters: dict[str, float | str] = {}
+
+
 class Condition(msgspec.Struct, frozen=True):
     """What the device's model needs of the prompt: an array of `dtype` "int32" (word ids) or "float16" (features)."""
 
@@ -110,13 +117,20 @@ class Verify(msgspec.Struct, tag="verify", frozen=True, omit_defaults=True):
     scales: bytes = b""
 
 
-class Generate(msgspec.Struct, tag="generate", frozen=True):
-    """Let the target draw `count` tokens from `base` on by itself; answered by a stream of `Tokens`."""
+class Generate(msgspec.Struct, tag="generate", frozen=True, omit_defaults=True):
+    """Let the target draw `count` tokens from `base` on by itself; answered by a stream of `Tokens`.
+
+    Attributes:
+        session, base, prefix: as in `Verify`.
+        count: tokens to draw.
+        strategy: how; the session's rule judges where a strategy asks for one.
+    """
 
     session: str
     base: Count
     prefix: bytes
     count: Annotated[int, msgspec.Meta(ge=1)]
+    strategy: Strategy = Strategy()
 
 
 class Close(msgspec.Struct, tag="close", frozen=True):
@@ -158,13 +172,20 @@ class Verdict(msgspec.Struct, tag="verdict", frozen=True, omit_defaults=True):
     audit: bytes = b""
 
 
-class Tokens(msgspec.Struct, tag="tokens", frozen=True):
-    """Some tokens that the target drew, from `base` on; `last` ends the stream of one `Generate`."""
+class Tokens(msgspec.Struct, tag="tokens", frozen=True, omit_defaults=True):
+    """Some tokens that the target drew.
+
+    Attributes:
+        base: image position of the first.
+        last: whether they end the stream of one `Generate`.
+        passes: passes of the target that they took.
+    """
 
     session: str
     base: Count
     tokens: bytes
     last: bool
+    passes: Count = 0
 
 
 class Busy(msgspec.Struct, tag="busy", frozen=True):

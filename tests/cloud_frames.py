@@ -12,7 +12,7 @@ from pixdraft.decoding import sampling
 from pixdraft.decoding.sparse import SparseDistribution, sparsify
 from pixdraft.models.target import TargetInfo
 from pixdraft.protocol import arrays
-from pixdraft.protocol.frames import PROTOCOL_VERSION, Generate, Open, Verify
+from pixdraft.protocol.frames import PROTOCOL_VERSION, Generate, Open, Strategy, Verify
 
 
 def open_frame(info: TargetInfo, *, seed: int = 1, tokens: Sequence[int] = (), **fields: Any) -> Open:
@@ -43,8 +43,8 @@ def verify_frame(
     )
 
 
-def generate_frame(session: str, before: Sequence[int], count: int) -> Generate:
-    return Generate(session, len(before), arrays.prefix_hash(np.array(before, int)), count)
+def generate_frame(session: str, before: Sequence[int], count: int, strategy: Strategy | None = None) -> Generate:
+    return Generate(session, len(before), arrays.prefix_hash(np.array(before, int)), count, strategy or Strategy())
 
 
 def certain(token: int) -> SparseDistribution:

@@ -25,6 +25,7 @@ from pixdraft.protocol.frames import (
     DeviceFrame,
     Failure,
     Opened,
+    Strategy,
     Tokens,
     Verdict,
 )
@@ -151,6 +152,21 @@ async def test_a_picture_from_open_to_close_and_what_is_counted() -> None:
             await device.send(Close(session))
             assert await device.closed() == 1000
         assert await metric(server, "pixdraft_sessions") == 0
+
+
+async def test_a_strategy_streams_as_it_settles() -> None:
+    model = TableTarget()
+    frames: list[Tokens] = []
+    with served(model) as server:
+        async with connected(server) as (device,):
+            session = await device.open(model)
+            await device.send(generate_frame(session, [], 16, Strategy("sjd", {"window": 6.0})))
+            while not (frames and frames[-1].last):
+                frame = await device.receive()
+                assert isinstance(frame, Tokens)
+                frames.append(frame)
+    assert sum(len(frame.tokens) // 2 for frame in frames) == 16
+    assert sum(frame.passes for frame in frames) == len(model.passes) == len(frames)
 
 
 async def test_generate_streams() -> None:

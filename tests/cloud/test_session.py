@@ -13,9 +13,10 @@ from fakes import TableTarget
 from pixdraft.cloud_stub.session import CloudSession
 from pixdraft.decoding import rng, sampling
 from pixdraft.decoding.acceptance import RULES
+from pixdraft.decoding.strategies import STRATEGIES
 from pixdraft.protocol import arrays
 from pixdraft.protocol.errors import ProtocolError
-from pixdraft.protocol.frames import Open, Rule, Sampling, Verdict
+from pixdraft.protocol.frames import Open, Rule, Sampling, Strategy, Verdict
 
 
 def opened(model: TableTarget, **fields: Any) -> CloudSession:
@@ -36,8 +37,10 @@ def cloud_picture(model: TableTarget, count: int, before: list[int] | None = Non
     return tokens
 
 
-def generated(session: CloudSession, before: list[int], count: int, chunk: int = 4) -> list[int]:
-    frames = list(session.generate(generate_frame("s", before, count), chunk))
+def generated(
+    session: CloudSession, before: list[int], count: int, chunk: int = 4, strategy: Strategy | None = None
+) -> list[int]:
+    frames = list(session.generate(generate_frame("s", before, count, strategy), chunk))
     assert [f.last for f in frames] == [False] * (len(frames) - 1) + [True]
     drawn: list[int] = []
     for frame in frames:
@@ -128,6 +131,11 @@ def test_generate_is_the_target_drawing_token_by_token(chunk: int) -> None:
     model = TableTarget()
     assert generated(opened(model), [], 16, chunk) == cloud_picture(model, 16)
     assert [len(tokens) for tokens, _ in model.passes] == [1] * 15  # position 0 needs none
+
+
+def test_generate_tells_how_many_passes_it_took() -> None:
+    session = opened(TableTarget())
+    assert [frame.passes for frame in session.generate(generate_frame("s", [], 10), 4)] == [3, 4, 2]
 
 
 def test_generate_twice_costs_nothing_and_says_the_same() -> None:
@@ -373,8 +381,9 @@ def test_any_order_of_requests_leaves_what_the_verdicts_say(data: st.DataObject)
             tokens = before + settled_by(verdict, block)
         else:
             count = data.draw(st.integers(1, room))
-            drawn = generated(session, before, count)
-            assert drawn == generated(fresh, before, count)
+            strategy = Strategy(data.draw(st.sampled_from(sorted(STRATEGIES))))
+            drawn = generated(session, before, count, strategy=strategy)
+            assert drawn == generated(fresh, before, count, strategy=strategy)
             tokens = before + drawn
         assert session.tokens.tolist() == tokens
 

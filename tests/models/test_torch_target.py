@@ -39,6 +39,12 @@ def test_it_is_a_target_model(target: TorchTarget) -> None:
     assert model.info.vocab_size == 16
 
 
+def test_its_codebook_is_what_the_tokenizer_looks_up(target: TorchTarget) -> None:
+    np.testing.assert_allclose(np.linalg.norm(target.codebook, axis=1), 1, rtol=1e-6)
+    found = target.tokenizer.quantize(torch.from_numpy(target.codebook)[:, :, None, None]).tokens
+    assert found.flatten().tolist() == list(range(16))
+
+
 @pytest.mark.parametrize("guidance", [0.0, 1.0, GUIDANCE, 7.5])
 @pytest.mark.parametrize("blocks", [(16,), (1,) * 16, (3, 1, 8, 4)])
 def test_blocks_equal_single_steps_and_whole_passes(

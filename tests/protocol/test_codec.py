@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from pixdraft.protocol import examples
 from pixdraft.protocol.codec import decode_cloud, decode_device, encode, kind
 from pixdraft.protocol.errors import ProtocolError
-from pixdraft.protocol.frames import CloudFrame, DeviceFrame, Failure, Open
+from pixdraft.protocol.frames import CloudFrame, DeviceFrame, Failure, Generate, Open, Strategy
 
 DEVICE = examples.device_frames()
 CLOUD = examples.cloud_frames()
+GENERATE = {"type": "generate", "session": "s", "base": 0, "prefix": b"", "count": 1}
 
 
 @pytest.mark.parametrize("name", DEVICE)
@@ -46,6 +47,14 @@ def test_every_frame_has_a_golden_one() -> None:
     assert {type(frame) for frame in CLOUD.values()} == set(CloudFrame.__args__)
 
 
+def test_a_whole_number_does_for_a_parameter() -> None:
+    frame = decode_device(
+        msgspec.msgpack.encode({**GENERATE, "strategy": {"name": "sjd", "parameters": {"window": 8}}})
+    )
+    assert isinstance(frame, Generate)
+    assert frame.strategy == Strategy("sjd", {"window": 8.0})
+
+
 def test_fields_of_a_newer_version_are_ignored() -> None:
     raw = msgspec.msgpack.decode(encode(DEVICE["close"])) | {"reason": ["later", {"x": 1}]}
     assert decode_device(msgspec.msgpack.encode(raw)) == DEVICE["close"]
@@ -74,6 +83,8 @@ def test_a_frame_over_the_limit_is_refused_before_it_is_read() -> None:
         ({"type": "generate", "session": "s", "base": -1, "prefix": b"", "count": 1}, r"\$.base"),
         ({"type": "generate", "session": "s", "base": 0, "prefix": b"", "count": 0}, r"\$.count"),
         ({"type": "generate", "session": "s", "base": 0, "prefix": "text", "count": 1}, r"\$.prefix"),
+        ({**GENERATE, "strategy": {"parameters": {"window": [16]}}}, r"\$.strategy.parameters"),
+        ({**GENERATE, "strategy": "sjd"}, r"\$.strategy"),
         ({"session": "s"}, "type"),
         ([1, 2], "object"),
     ],

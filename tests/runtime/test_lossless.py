@@ -7,16 +7,14 @@ a statement about all positions jointly: what follows an accepted, a corrected a
 from __future__ import annotations
 
 import asyncio
-from itertools import product
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
 
+from exactness import joint, p_value
 from fakes import TableDraft, TableTarget
 from pixdraft.decoding.acceptance import Lossless
-from pixdraft.decoding.sampling import probabilities
 from pixdraft.protocol.frames import Sampling
 from pixdraft.runtime.picture import Decision, Picture
 from pixdraft.runtime.policies import CiarPolicy, CloudPolicy, Policy, SpeculativePolicy
@@ -27,15 +25,6 @@ from pixdraft.trials.local_link import LocalCloud
 V, T, SEEDS = 3, 4, 20_000
 PROMPT = "xx xx"
 TEMPERATURE = 0.9
-
-
-def exact(target: TableTarget) -> NDArray[np.float64]:
-    """Probability of every picture, float64 [V ** T], the first token slowest."""
-    p = []
-    for tokens in product(range(V), repeat=T):
-        chances = [probabilities(target.logits(PROMPT, list(tokens[:i])), TEMPERATURE)[tokens[i]] for i in range(T)]
-        p.append(np.prod(chances))
-    return np.array(p)
 
 
 def count(target: TableTarget, policy: Policy, top_k: int, seeds: int) -> tuple[NDArray[np.int64], list[Picture]]:
@@ -63,15 +52,6 @@ def count(target: TableTarget, policy: Policy, top_k: int, seeds: int) -> tuple[
     return counts, some
 
 
-def p_value(counts: NDArray[np.int64], p: NDArray[np.float64]) -> float:
-    """Chi-square over all pictures; those expected fewer than five times are one cell."""
-    expected = p * counts.sum()
-    rare = expected < 5
-    seen = np.append(counts[~rare], counts[rare].sum())
-    wanted = np.append(expected[~rare], expected[rare].sum())
-    return float(stats.chisquare(seen[wanted > 0], wanted[wanted > 0]).pvalue)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "top_k"),
@@ -87,7 +67,7 @@ def p_value(counts: NDArray[np.int64], p: NDArray[np.float64]) -> float:
 def test_pictures_are_the_targets_own(policy: Policy, top_k: int) -> None:
     target = TableTarget(V, T)
     counts, some = count(target, policy, top_k, SEEDS)
-    assert p_value(counts, exact(target)) > 1e-3
+    assert p_value(counts, joint(target, PROMPT, TEMPERATURE)) > 1e-3
     decisions = {d for picture in some for d in picture.decisions}
     assert {Decision.ACCEPTED, Decision.CORRECTED} <= decisions <= {*Decision} - {Decision.KEPT, Decision.ALONE}
 
@@ -96,7 +76,7 @@ def test_pictures_are_the_targets_own(policy: Policy, top_k: int) -> None:
 def test_pictures_of_the_target_alone_are_its_own() -> None:
     target = TableTarget(V, T)
     counts, _ = count(target, CloudPolicy(), 0, SEEDS)
-    assert p_value(counts, exact(target)) > 1e-3
+    assert p_value(counts, joint(target, PROMPT, TEMPERATURE)) > 1e-3
 
 
 @pytest.mark.slow
@@ -108,11 +88,11 @@ def test_a_wrong_residual_is_found(policy: Policy, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Lossless, "residual", forgets_the_draft)
     target = TableTarget(V, T)
     counts, _ = count(target, policy, 0, 4_000)
-    assert p_value(counts, exact(target)) < 1e-12
+    assert p_value(counts, joint(target, PROMPT, TEMPERATURE)) < 1e-12
 
 
 @pytest.mark.slow
 def test_keeping_tokens_is_found_too() -> None:
     target = TableTarget(V, T)
     counts, _ = count(target, CiarPolicy(tau=0.3), 0, 4_000)
-    assert p_value(counts, exact(target)) < 1e-12
+    assert p_value(counts, joint(target, PROMPT, TEMPERATURE)) < 1e-12
