@@ -29,6 +29,7 @@ from pixdraft.protocol.frames import (
     Generate,
     Open,
     Opened,
+    Strategy,
     Tokens,
     Verdict,
     Verify,
@@ -93,12 +94,17 @@ class CloudClient:
         shape: V, T and the bottleneck of the device's model.
         patience: see there.
         began: `time.perf_counter()` of the picture's start, which frame times count from.
+
+    Attributes:
+        frames: sent and received so far.
+        passes: of the target, as the answers so far tell: one a verdict, and what streamed tokens say they took.
     """
 
     def __init__(
         self, connect: Connector, opening: Open, shape: Shape, patience: Patience, began: float | None = None
     ) -> None:
         self.frames: list[FrameRecord] = []
+        self.passes = 0
         self._connect = connect
         self._opening = opening
         self._shape = shape
@@ -144,10 +150,19 @@ class CloudClient:
             with _allowed():
                 return verdict, read_verdict(verdict, frame, self._shape)
 
-        return await self._mid_picture(attempt)
+        answer = await self._mid_picture(attempt)
+        self.passes += 1
+        return answer
 
-    async def generate(self, prefix: Prefix, count: int) -> AsyncIterator[NDArray[np.int64]]:
-        """`count` tokens that the target draws after `prefix`, int64 [n] at a time as they come. Raises as `verify`."""
+    async def generate(
+        self, prefix: Prefix, count: int, strategy: Strategy | None = None
+    ) -> AsyncIterator[NDArray[np.int64]]:
+        """`count` tokens that the target draws after `prefix`, int64 [n] at a time as they come. Raises as `verify`.
+
+        After a break a strategy begins anew at the tokens that came: with one that guesses ahead they go on as another
+        picture would, distributed as before.
+        """
+        strategy = strategy or Strategy()
         tokens, end, streaming = prefix.tokens, prefix.tokens.size + count, False
 
         async def attempt() -> Tokens:
@@ -156,7 +171,7 @@ class CloudClient:
                 # the cloud's own tokens carry no features, so what it streamed itself needs none to be rebuilt
                 session = await self._rebuilt(Prefix(tokens, _padded(prefix.features, tokens.size)))
                 digest = arrays.prefix_hash(tokens, self._shape.vocab_size)
-                await self._send(Generate(session, tokens.size, digest, end - tokens.size))
+                await self._send(Generate(session, tokens.size, digest, end - tokens.size, strategy))
             streaming = False  # until this answer has come, a retry asks anew
             answer = await self._receive(Tokens)
             streaming = True
@@ -173,6 +188,7 @@ class CloudClient:
                     "update the older side"
                 )
             tokens = np.concatenate([tokens, drawn])
+            self.passes += part.passes
             yield drawn
 
     async def close(self) -> None:

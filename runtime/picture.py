@@ -29,7 +29,7 @@ class Decision(StrEnum):
     BONUS = "bonus"
     """Drawn by the cloud after a block that stood whole."""
     CLOUD = "cloud"
-    """Drawn by the target (policy `cloud`)."""
+    """Drawn by the target and streamed (policies `cloud`, `jd`, `sjd`)."""
     ALONE = "alone"
     """Drafted, and kept only because the cloud could not be asked."""
 
@@ -127,6 +127,7 @@ class Statistics:
         cloud_share: tokens handled by the cloud / T: asked, bonus, injected, drawn by it ("cloud calls", ciar.md 5).
         alone_share: tokens kept only because the cloud could not be asked / T.
         drafted: tokens the device drew; more than stand where blocks were rolled back.
+        passes: of the target once the session was open.
         frames_up, frames_down, bytes_up, bytes_down: on the wire, encoded frames only.
         audit: mean of min(1, q/p) over the kept tokens the cloud has seen: the share of them it would have let
             stand; None where it saw none.
@@ -140,6 +141,7 @@ class Statistics:
     cloud_share: float
     alone_share: float
     drafted: int
+    passes: int
     frames_up: int
     frames_down: int
     bytes_up: int
@@ -161,6 +163,7 @@ class Picture:
         records: one a position, in order.
         frames: every frame, in order.
         drafted: tokens the device drew, those rolled back among them.
+        passes: of the target once the session was open, as the cloud's answers tell.
         seconds: wall clock by part.
         draft: name of the device's model.
         model, tokenizer: SHA-256 (hex) of the target and the tokenizer that the cloud named at open.
@@ -173,6 +176,7 @@ class Picture:
     records: tuple[TokenRecord, ...]
     frames: tuple[FrameRecord, ...]
     drafted: int
+    passes: int
     seconds: Seconds
     draft: str
     model: str
@@ -196,6 +200,7 @@ class Picture:
             cloud_share=sum(share[d] for d in BY_CLOUD),
             alone_share=share[Decision.ALONE],
             drafted=self.drafted,
+            passes=self.passes,
             frames_up=sum(f.up for f in self.frames),
             frames_down=sum(not f.up for f in self.frames),
             bytes_up=sum(f.size for f in self.frames if f.up),

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
+from pixdraft.decoding import strategies
 from pixdraft.decoding.statistics import STATISTICS, Evidence
 from pixdraft.decoding.thresholds import ThresholdTable, Tracker
+from pixdraft.protocol.frames import Strategy
 from pixdraft.runtime.backends import DraftInfo
 from pixdraft.runtime.errors import RequestError
 
@@ -61,6 +63,11 @@ class Policy(ABC):
         """Asked tokens that one frame carries."""
         return 1
 
+    @property
+    def strategy(self) -> Strategy:
+        """How the target draws where it streams."""
+        return Strategy()
+
     def fitted(self, info: DraftInfo) -> Policy:
         """This policy with what it leaves to the draft filled in, as a trace should say it.
 
@@ -88,6 +95,35 @@ class CloudPolicy(Policy):
     def judge(self, info: DraftInfo) -> Judge:
         """Asks always."""
         return lambda _: Judgement(True)
+
+
+class _JacobiPolicy(CloudPolicy, strategies.Jacobi):
+    """The target draws everything by a strategy of `decoding.strategies`, which this is at the same time."""
+
+    def __post_init__(self) -> None:
+        try:
+            super().__post_init__()
+        except strategies.StrategyError as error:
+            raise RequestError(str(error)) from error
+
+    @property
+    def strategy(self) -> Strategy:
+        """This strategy, as the wire has it."""
+        return Strategy(self.name, self.parameters)
+
+
+@dataclass(frozen=True)
+class SjdPolicy(_JacobiPolicy, strategies.SJD):
+    """Speculative Jacobi decoding at the cloud: fewer passes of the target; the request's rule judges its guesses."""
+
+    name = "sjd"
+
+
+@dataclass(frozen=True)
+class JdPolicy(_JacobiPolicy, strategies.JD):
+    """Jacobi decoding at the cloud: the picture of the policy `cloud`, in fewer passes."""
+
+    name = "jd"
 
 
 @dataclass(frozen=True)
@@ -201,7 +237,7 @@ class CiarPolicy(Policy):
 
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (CloudPolicy, DevicePolicy, SpeculativePolicy, CiarPolicy)
+    policy.name: policy for policy in (CloudPolicy, JdPolicy, SjdPolicy, DevicePolicy, SpeculativePolicy, CiarPolicy)
 }
 
 

@@ -141,6 +141,7 @@ class _Drawing:
             tuple(self.records),
             tuple(self.client.frames),
             self.drafted,
+            self.client.passes,
             Seconds(**self.seconds, total=time.perf_counter() - self.began),
             self.info.name,
             opened.model,
@@ -238,7 +239,8 @@ class _Drawing:
         total = self.info.image_tokens
         try:
             with self._clock("cloud"):
-                async for part in self.client.generate(self._prefix(self.length), total - self.length):
+                prefix, strategy = self._prefix(self.length), self.request.policy.strategy
+                async for part in self.client.generate(prefix, total - self.length, strategy):
                     self._take(part, Decision.CLOUD)
                     self.progress(self.length, total)
         except (CloudLost, CloudBusy) as error:

@@ -122,6 +122,7 @@ def _lines(picture: Picture) -> Iterator[dict[str, Any]]:
         "image_tokens": len(picture.records),
         "frames": len(picture.frames),
         "drafted": picture.drafted,
+        "passes": picture.passes,
         "seconds": asdict(picture.seconds),
         "lost": picture.lost,
     }

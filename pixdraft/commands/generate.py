@@ -48,13 +48,20 @@ def generate(
     require_cloud: Annotated[
         bool, typer.Option("--require-cloud", help="Stop if the cloud is lost, instead of finishing alone.")
     ] = False,
-    policy: Annotated[str, _deciding("cloud, device, speculative or ciar.")] = "ciar",
+    policy: Annotated[str, _deciding("cloud, jd, sjd, device, speculative or ciar.")] = "ciar",
     rate: Annotated[float | None, _deciding("ciar: steer to this share of tokens asked (0.30).")] = None,
     tau: Annotated[float | None, _deciding("ciar: instead, ask where the statistic is at least this.")] = None,
     statistic: Annotated[
         str | None, _deciding("ciar: risk, interval, width, entropy, max or random (the model's own).")
     ] = None,
     gamma: Annotated[int | None, _deciding("speculative: tokens in a block (4).")] = None,
+    window: Annotated[int | None, _deciding("jd, sjd: positions of one pass (16).")] = None,
+    init: Annotated[
+        str | None, _deciding("jd, sjd: first guesses: uniform-onehot, left or uniform (uniform-onehot).")
+    ] = None,
+    coupling: Annotated[
+        str | None, _deciding("jd, sjd: how guesses keep: none or common; sjd also gumbel, maximal (none).")
+    ] = None,
     rho: Annotated[float | None, _deciding("Share that the cloud draws first (the policy's own).")] = None,
     rule: Annotated[
         str, _deciding("How the cloud judges: lossless, or one like csd:lam=0.5,delta=0.65.", metavar="RULE")
@@ -82,7 +89,16 @@ def generate(
     request = DrawRequest(
         prompt=styled(prompt, style),
         seed=seed,
-        policy=create(policy, tau=tau, rate=rate, statistic=statistic, gamma=gamma),
+        policy=create(
+            policy,
+            tau=tau,
+            rate=rate,
+            statistic=statistic,
+            gamma=gamma,
+            window=window,
+            init=init,
+            coupling=coupling,
+        ),
         rule=parse_rule(rule),
         sampling=sampling(find(model).info.guidance, guidance, temperature, top_k, top_p),
         rho=rho,

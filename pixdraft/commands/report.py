@@ -45,6 +45,7 @@ def as_text(picture: Picture, cloud: str, output: Output) -> str:
         "tokens": f"{len(picture.tokens)} by {request.policy.name}: {counts}",
         "asked": f"{n.asked_share:.1%} of the tokens",
         "cloud": f"{n.cloud_share:.1%} of the tokens went through it, at {cloud}",
+        "passes": n.passes and f"{n.passes} of the full model once it had the prompt and the injected prefix",
         "up": f"{n.frames_up} frames, {n.bytes_up:,} bytes",
         "down": f"{n.frames_down} frames, {n.bytes_down:,} bytes",
         "time": f"{s.total:.2f} s (open {s.open:.2f}, draft {s.draft:.2f}, cloud {s.cloud:.2f}, decode {s.decode:.2f})",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fakes import TableDraft, TableTarget
+from pixdraft.decoding import strategies
 from pixdraft.decoding.statistics import STATISTICS, Evidence
+from pixdraft.protocol.frames import Strategy
 from pixdraft.runtime import policies
 from pixdraft.runtime.errors import RequestError
 from pixdraft.runtime.policies import POLICIES, CiarPolicy, SpeculativePolicy
@@ -24,7 +26,7 @@ def evidence(risk: float, position: int = 0) -> Evidence:
 
 
 def test_every_policy_is_known_by_its_name() -> None:
-    assert list(POLICIES) == ["cloud", "device", "speculative", "ciar"]
+    assert list(POLICIES) == ["cloud", "jd", "sjd", "device", "speculative", "ciar"]
     for name, policy in POLICIES.items():
         assert policies.create(name) == policy()
         assert policy.name == name
@@ -39,10 +41,14 @@ def test_parameters_go_through_and_none_means_the_default() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "sentence"),
     [
-        ("magic", {}, r"there is no policy 'magic': the known ones are cloud, device, speculative, ciar"),
+        ("magic", {}, r"there is no policy 'magic': the known ones are cloud, jd, sjd, device, speculative, ciar"),
         ("device", {"tau": 0.1}, r"the policy 'device' has no parameter 'tau': leave it out, the policy takes none"),
         ("ciar", {"gamma": 2}, r"'ciar' has no parameter 'gamma': .* takes statistic, tau, rate, eta"),
         ("speculative", {"gamma": 0}, r"gamma is 0: give .* at least 1"),
+        ("sjd", {"window": 0}, r"sjd: window is 0: give a whole number from 1 to 256"),
+        ("sjd", {"init": "right"}, r"sjd: init is 'right': the known ones are uniform-onehot, left, uniform"),
+        ("jd", {"coupling": "maximal"}, r"jd: coupling is 'maximal': the known ones are none, common"),
+        ("cloud", {"window": 4}, r"'cloud' has no parameter 'window'"),
         ("ciar", {"tau": 0.1, "rate": 0.1}, r"tau and rate are both given"),
         ("ciar", {"tau": -0.1}, r"tau is -0\.1: give a threshold of at least 0"),
         ("ciar", {"tau": float("nan")}, r"tau is nan"),
@@ -56,8 +62,18 @@ def test_what_cannot_be_is_one_sentence(name: str, parameters: dict[str, Any], s
         policies.create(name, **parameters)
 
 
+def test_a_policy_tells_the_cloud_how_to_draw() -> None:
+    assert policies.create("cloud").strategy == Strategy()
+    made = policies.create("sjd", window=8, coupling="maximal").strategy
+    assert made == Strategy("sjd", {"window": 8, "init": "uniform-onehot", "coupling": "maximal"})
+    for name in ("jd", "sjd"):
+        policy = policies.create(name)
+        assert (policy.streams, policy.keeps, policy.injects) == (True, False, False)
+        assert strategies.create(policy.strategy.name, policy.strategy.parameters).parameters == asdict(policy)
+
+
 def test_cloud_and_speculative_ask_always_and_device_never() -> None:
-    for name, asks in (("cloud", True), ("speculative", True), ("device", False)):
+    for name, asks in (("cloud", True), ("jd", True), ("sjd", True), ("speculative", True), ("device", False)):
         judge = POLICIES[name]().judge(INFO)
         assert judge(evidence(0.5)) == (asks, None, None)
 

@@ -20,7 +20,15 @@ from pixdraft.decoding.sparse import sparsify
 from pixdraft.protocol.frames import Open, Rule, Sampling, Verify
 from pixdraft.runtime.errors import CloudRefused, RequestError
 from pixdraft.runtime.picture import Decision, Picture
-from pixdraft.runtime.policies import CiarPolicy, CloudPolicy, DevicePolicy, Policy, SpeculativePolicy
+from pixdraft.runtime.policies import (
+    CiarPolicy,
+    CloudPolicy,
+    DevicePolicy,
+    JdPolicy,
+    Policy,
+    SjdPolicy,
+    SpeculativePolicy,
+)
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
 from pixdraft.runtime.websocket import WebSocketConnector
@@ -97,6 +105,29 @@ def test_cloud_draws_all_by_the_target() -> None:
     assert set(picture.decisions) == {Decision.CLOUD}
     assert picture.statistics.cloud_share == 1.0
     assert picture.drafted == 0
+    assert picture.passes == TOTAL - 1  # position 0 comes with the prompt
+
+
+@pytest.mark.parametrize("coupling", ["none", "common"])
+def test_jd_draws_the_picture_of_the_cloud_in_fewer_passes(coupling: str) -> None:
+    plain, jacobi = (draw(DrawRequest(PROMPT, 5, policy)) for policy in (CloudPolicy(), JdPolicy(8, coupling=coupling)))
+    assert jacobi.tokens.tolist() == plain.tokens.tolist()
+    assert jacobi.records == plain.records
+    assert jacobi.statistics.passes == jacobi.passes < plain.passes
+
+
+def test_sjd_draws_by_the_target_under_the_rule_of_the_request() -> None:
+    rule, policy = Rule("csd", {"lam": 0.5, "delta": 0.9}), SjdPolicy(8, "uniform")
+    strict, relaxed = draw(DrawRequest(PROMPT, 5, policy)), draw(DrawRequest(PROMPT, 5, policy, rule=rule))
+    for picture in (strict, relaxed):
+        assert set(picture.decisions) == {Decision.CLOUD}
+        assert picture.statistics.frames_down == 1 + picture.passes  # opened, and a frame for what each pass settled
+    assert relaxed.passes < strict.passes < TOTAL - 1
+
+
+def test_passes_count_verdicts() -> None:
+    picture = draw(DrawRequest(PROMPT, 5, SpeculativePolicy(3), rho=0))
+    assert picture.passes == sum(frame.kind == "verdict" for frame in picture.frames)
 
 
 def test_device_asks_nothing_after_the_condition() -> None:
