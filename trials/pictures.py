@@ -86,11 +86,11 @@ def prompts(folder: Path, count: int) -> tuple[list[str], list[str], list[int]]:
     return [s.caption for s in scenes], [s.name for s in scenes], list(range(count))
 
 
-def summary(drawn: Drawn) -> dict[str, float]:
-    """Means over the pictures of what the device counted."""
+def summary(drawn: Drawn) -> dict[str, float | None]:
+    """Means over the pictures of what the device counted; the audit is None where no kept token was audited."""
 
-    def mean(of: list[float]) -> float:
-        return float(np.mean(of)) if of else float("nan")
+    def mean(of: list[float]) -> float | None:
+        return float(np.mean(of)) if of else None  # NaN is no JSON
 
     rows = drawn.rows
     audits = [r["audit"] for r in rows if r["audit"] is not None]

@@ -34,7 +34,8 @@ def exact(target: Transformer, tokens: torch.Tensor, scale: float) -> torch.Tens
     """The guided distribution after given tokens [B, n], from two plain passes, float64 [B, n + 1, V]."""
     ids = PROMPT.expand(len(tokens), -1)
     none = target(ids, tokens, torch.ones(len(tokens), dtype=torch.bool))
-    return (none + scale * (target(ids, tokens) - none)).double().softmax(-1)
+    q: torch.Tensor = (none + scale * (target(ids, tokens) - none)).double().softmax(-1)
+    return q
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.5])
