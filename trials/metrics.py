@@ -17,10 +17,14 @@ def frechet_distance(a: Array, b: Array) -> float:
     """
     a_c, b_c = a - a.mean(0), b - b.mean(0)
     n, m = len(a) - 1, len(b) - 1
-    root_a, root_b = (np.linalg.qr(x, mode="r") if len(x) > x.shape[1] else x for x in (a_c, b_c))
-    cross = np.linalg.svd(root_a @ root_b.T, compute_uv=False).sum() / np.sqrt(n * m)
+    cross = np.linalg.svd(_factor(a_c) @ _factor(b_c).T, compute_uv=False).sum() / np.sqrt(n * m)
     spread = np.square(a_c).sum() / n + np.square(b_c).sum() / m
     return float(np.square(a.mean(0) - b.mean(0)).sum() + spread - 2.0 * cross)
+
+
+def _factor(x: Array) -> Array:
+    """R with R^T R = x^T x, no taller than x is wide."""
+    return np.asarray(np.linalg.qr(x, mode="r")) if len(x) > x.shape[1] else x
 
 
 def retrieval(features: Array, names: list[str], gallery: Array, gallery_names: list[str], at: int) -> float:

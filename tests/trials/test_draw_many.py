@@ -46,7 +46,8 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_pictures_are_those_of_a_session(model: str, tmp_path: Path, shards: list[str]) -> None:
     drawn = draw_many(model, CIAR, PROMPTS, SEEDS, tmp_path, workers=1)
     assert shards == ["0000.npz", "0001.npz", "0002.npz"]
-    assert (drawn.pixels.shape, drawn.pixels.dtype) == ((5, 8, 8, 3), np.uint8)
+    assert drawn.pixels.shape == (5, 8, 8, 3)
+    assert drawn.pixels.dtype == np.uint8
     assert (drawn.tokens.shape, drawn.decisions.shape) == ((5, 16), (5, 16))
     session = DeviceSession(load_draft(model), LocalCloud(load_target(model)))
     for i, (prompt, seed) in enumerate(zip(PROMPTS, SEEDS, strict=True)):
@@ -97,16 +98,16 @@ def test_a_stopped_job_goes_on(model: str, tmp_path: Path, shards: list[str], mo
 def test_another_job_is_refused(model: str, parts: Networks, tmp_path: Path, shards: list[str], what: str) -> None:
     draw_many(model, CIAR, PROMPTS[:2], SEEDS[:2], tmp_path, workers=1)
     job: dict[str, Any] = {"model": model, "method": CIAR, "prompts": PROMPTS[:2], "seeds": SEEDS[:2]}
-    job |= {
+    changes: dict[str, dict[str, Any]] = {
         "prompts": {"prompts": PROMPTS[1:3]},
         "seeds": {"seeds": [0, 7]},
         "parameters": {"method": replace(CIAR, parameters={"rate": 0.4})},
         "request": {"method": replace(CIAR, request={})},
         "policy": {"method": Method("ciar", "device")},
         "model": {"model": str(write_folder(tmp_path / "other", networks(seed=2))) if what == "model" else model},
-    }[what]
+    }
     with pytest.raises(ValueError, match="holds pictures of another model, method or prompts: delete it to draw anew"):
-        draw_many(folder=tmp_path, workers=1, **job)
+        draw_many(folder=tmp_path, workers=1, **(job | changes[what]))
     assert shards == ["0000.npz"]
 
 

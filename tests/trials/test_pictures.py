@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from pixdraft.training import recipes
 from pixdraft.training import sprites as sprite_files
 from pixdraft.training.packages import STYLES
 from pixdraft.training.sprites import Sprites, held_out_names
@@ -130,8 +131,8 @@ def test_every_method_has_a_row_under_the_floor(monkeypatch: pytest.MonkeyPatch,
 
 def test_the_guidance_sweep_draws_at_every_scale(parts: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
     captions = ["noto cat on sky", "fluent owl on navy", "twemoji fox"]
-    monkeypatch.setattr(guidance.recipes, "load_target", lambda folder: parts.target)
-    monkeypatch.setattr(guidance.recipes, "load_tokenizer", lambda folder: parts.tokenizer)
+    monkeypatch.setattr(recipes, "load_target", lambda folder: parts.target)
+    monkeypatch.setattr(recipes, "load_tokenizer", lambda folder: parts.tokenizer)
     monkeypatch.setattr(guidance, "prompts", lambda folder, count: (captions, ["cat", "owl", "fox"], [0, 1, 2]))
     seen: list[NDArray[np.uint8]] = []
 
@@ -175,6 +176,7 @@ def test_features_do_not_depend_on_the_batch() -> None:
     features = Features()
     pixels = np.random.default_rng(1).integers(0, 256, (3, 64, 64, 3), dtype=np.uint8)
     together = features(pixels)
-    assert (together.shape, together.dtype) == ((3, 1280), np.float64)
+    assert together.shape == (3, 1280)
+    assert together.dtype == np.float64
     np.testing.assert_allclose(features(pixels, batch=2), together, atol=1e-4)
     assert np.abs(together[0] - together[1]).max() > 0.01
