@@ -118,7 +118,7 @@ class ModelFolder:
         try:
             return kind.from_dict(self._field(name, dict))
         except ConfigError as error:
-            raise ModelError(f"{self.path / 'config.json'}: {error}, or export the folder again") from error
+            raise ModelError(f"{self.path / 'config.json'}: {error} (or export the folder again)") from error
 
 
 def find(name_or_path: str | Path) -> ModelFolder:

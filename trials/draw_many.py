@@ -125,7 +125,7 @@ def draw_many(
     )
     description = place / "job.json"
     if description.exists() and description.read_text(encoding="utf-8") != described:
-        raise ValueError(f"{place} holds pictures of another model, method or prompts: choose another --work folder")
+        raise ValueError(f"{place} holds pictures of another model, method or prompts: delete it to draw anew")
     description.write_text(described, encoding="utf-8")
     jobs = [
         (model, method, prompts[i : i + SHARD], seeds[i : i + SHARD], str(place / f"{i // SHARD:04d}.npz"))

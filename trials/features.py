@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NETWORK = "efficientnet-lite0"
-SIDE = 224
+SIDE = 128  # of the upscaled picture: as good here as 224, and three times as fast
 WIDTH = 1280
 
 
@@ -33,7 +33,7 @@ def _network() -> Any:
 
 
 class Features:
-    """Pooled last features of EfficientNet-Lite0 at 224 px, unit length not forced."""
+    """Pooled last features of EfficientNet-Lite0 at `SIDE` px, unit length not forced."""
 
     def __init__(self) -> None:
         self._model = _network()

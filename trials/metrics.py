@@ -12,13 +12,19 @@ def frechet_distance(a: Array, b: Array) -> float:
     """Frechet distance of the Gaussians fitted to features a [N, D] and b [M, D] (Heusel et al., arXiv 1706.08500).
 
     |mu_a - mu_b|^2 + tr(A + B - 2 (A B)^(1/2)). The trace of the root is the nuclear norm of the product of the
-    centred features, which is exact and works with fewer pictures than features.
+    centred features, which is exact and works with fewer pictures than features; with more, their triangular factors
+    stand for them.
     """
     a_c, b_c = a - a.mean(0), b - b.mean(0)
     n, m = len(a) - 1, len(b) - 1
-    cross = np.linalg.svd(a_c @ b_c.T, compute_uv=False).sum() / np.sqrt(n * m)
+    cross = np.linalg.svd(_factor(a_c) @ _factor(b_c).T, compute_uv=False).sum() / np.sqrt(n * m)
     spread = np.square(a_c).sum() / n + np.square(b_c).sum() / m
     return float(np.square(a.mean(0) - b.mean(0)).sum() + spread - 2.0 * cross)
+
+
+def _factor(x: Array) -> Array:
+    """R with R^T R = x^T x, no taller than x is wide."""
+    return np.asarray(np.linalg.qr(x, mode="r")) if len(x) > x.shape[1] else x
 
 
 def retrieval(features: Array, names: list[str], gallery: Array, gallery_names: list[str], at: int) -> float:

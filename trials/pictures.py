@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ from pixdraft.training import sprites
 from pixdraft.training.packages import STYLES
 from pixdraft.training.scenes import SceneStream, draw
 from pixdraft.trials.draw_many import Drawn, Method, draw_many
-from pixdraft.trials.features import Features
+from pixdraft.trials.features import NETWORK, SIDE, Features
 from pixdraft.trials.metrics import frechet_distance, retrieval
 
-PROMPT_SEED, GALLERY_SEED, REFERENCE_SEED, FLOOR_SEED = 101, 102, 103, 104
+PROMPT_SEED, REFERENCE_SEED, FLOOR_SEED, GALLERY_SEED = 101, 103, 104, 1000  # gallery: one more for each name
 GALLERY_VIEWS = 2  # scenes of each style and name
 METHODS = (
     Method("cloud", "cloud"),
@@ -39,16 +40,24 @@ class Judge:
         held_out = set(sprites.held_out_names())
         self.training_names = [n for n in self.sprites.names if n not in held_out]
         self.features = Features()
-        self.gallery_names: list[str] = []
+        self.gallery_names = [name for name in self.sprites.names for _ in range(len(STYLES) * GALLERY_VIEWS)]
+        file = folder / f"judge-{NETWORK}-{SIDE}-{reference}.npz"  # features take minutes, and the scenes are fixed
+        if not file.exists():
+            seen = self.features(self._gallery()), self.features(self._scenes(REFERENCE_SEED, reference)[0])
+            beside = file.with_suffix(".part.npz")
+            np.savez_compressed(beside, gallery=seen[0], reference=seen[1])
+            os.replace(beside, file)
+        with np.load(file) as kept:
+            self.gallery, self.reference = kept["gallery"], kept["reference"]
+
+    def _gallery(self) -> NDArray[np.uint8]:
+        """Some scenes of every name in every style, uint8 [names * styles * GALLERY_VIEWS, H, W, 3]."""
         pictures = []
         for place, name in enumerate(self.sprites.names):
             stream = SceneStream(self.sprites, [name], GALLERY_SEED + place)
             for i in range(len(STYLES) * GALLERY_VIEWS):
-                scene = replace(stream.scene(i), style=STYLES[i % len(STYLES)])
-                pictures.append(draw(scene, self.sprites))
-                self.gallery_names.append(name)
-        self.gallery = self.features(np.stack(pictures))
-        self.reference = self.features(self._scenes(REFERENCE_SEED, reference)[0])
+                pictures.append(draw(replace(stream.scene(i), style=STYLES[i % len(STYLES)]), self.sprites))
+        return np.stack(pictures)
 
     def _scenes(self, seed: int, count: int) -> tuple[NDArray[np.uint8], list[str]]:
         pictures, scenes = SceneStream(self.sprites, self.training_names, seed).batch(0, count)
@@ -77,11 +86,11 @@ def prompts(folder: Path, count: int) -> tuple[list[str], list[str], list[int]]:
     return [s.caption for s in scenes], [s.name for s in scenes], list(range(count))
 
 
-def summary(drawn: Drawn) -> dict[str, float]:
-    """Means over the pictures of what the device counted."""
+def summary(drawn: Drawn) -> dict[str, float | None]:
+    """Means over the pictures of what the device counted; the audit is None where no kept token was audited."""
 
-    def mean(of: list[float]) -> float:
-        return float(np.mean(of)) if of else float("nan")
+    def mean(of: list[float]) -> float | None:
+        return float(np.mean(of)) if of else None  # NaN is no JSON
 
     rows = drawn.rows
     audits = [r["audit"] for r in rows if r["audit"] is not None]

@@ -115,8 +115,8 @@ def interval_statistics(head: nn.Linear, seen: Positions, normalised: bool) -> d
         radius = nn.functional.softplus(head(seen.feature)).numpy()
     for rows in _chunks(len(radius)):
         lower, upper = _bounds(seen.center[rows], radius[rows], normalised)
-        widths.append(np.abs(upper - lower).sum(-1))
-        volumes.append(widths[-1] * np.abs(upper - lower).std(-1))
+        widths.append(intervals.width(lower, upper))
+        volumes.append(intervals.uncertainty(lower, upper))
     width, volume = np.concatenate(widths), np.concatenate(volumes)
     return {"mean_width": float(width.mean()), "width": score(width, seen), "interval": score(volume, seen)}
 

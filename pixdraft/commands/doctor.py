@@ -24,7 +24,9 @@ def doctor(as_json: AsJson = False) -> None:
         from rich.console import Console
         from rich.table import Table
 
-        table = Table("check", "state", "found", "mend", box=None, header_style="bold", pad_edge=False)
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for title in ("check", "state", "found", "mend"):
+            table.add_column(title, no_wrap=title == "check")
         for finding in findings:
             style = _STYLES[finding.state]
             table.add_row(finding.check, f"[{style}]{finding.state}[/]", finding.detail, finding.mend)

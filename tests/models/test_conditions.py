@@ -82,8 +82,9 @@ def test_captions_are_projected_and_zero_rows_are_padding() -> None:
     embedded, valid = embedder(features)
     assert valid.tolist() == [[False, False, True], [True, True, True]]
     assert not embedded[0, :2].any()  # no bias: nothing comes of nothing
-    hidden = nn.functional.gelu(features[1] @ embedder.cap_proj["fc1"].weight.T, approximate="tanh")
-    torch.testing.assert_close(embedded[1], hidden @ embedder.cap_proj["fc2"].weight.T)
+    weights = embedder.state_dict()
+    hidden = nn.functional.gelu(features[1] @ weights["cap_proj.fc1.weight"].T, approximate="tanh")
+    torch.testing.assert_close(embedded[1], hidden @ weights["cap_proj.fc2.weight"].T)
     dropped, valid_too = embedder(features, torch.tensor([True, False]))
     assert torch.equal(valid, valid_too)
     torch.testing.assert_close(dropped[0], embedder(embedder.uncond_embedding[None])[0][0])

@@ -11,6 +11,7 @@ from pixdraft.decoding import intervals
 from pixdraft.models.conditions import WordCondition
 from pixdraft.models.inter_head import Conditioning, DraftTransformer, fuse
 from pixdraft.models.transformer import StaticCache
+from pixdraft.training.vocabulary import words
 from tiny import BOTTLENECK, SHAPE, Networks
 
 CONDITION = torch.tensor([[0] * 7 + [3, 1, 2]])
@@ -54,10 +55,9 @@ def test_the_radius_starts_at_one_small_value() -> None:
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_draft_starts_from_its_target(parts: Networks, layers: int) -> None:
     target = parts.target
-    words = target.cls_embedding.embedding_table.num_embeddings - 1  # type: ignore[union-attr, operator]
     shape = DraftTransformer.shape(target.config, layers)
     assert (shape.layers, shape.dim, shape.vocab_size) == (layers, SHAPE.dim, SHAPE.vocab_size)
-    draft = DraftTransformer(shape, WordCondition(words, shape.condition_length, shape.dim)).eval()
+    draft = DraftTransformer(shape, WordCondition(len(words()), shape.condition_length, shape.dim)).eval()
     draft.start_from(target)
     own, theirs = draft.decoder.state_dict(), target.state_dict()
     assert all(torch.equal(own[name], theirs[name]) for name in own)

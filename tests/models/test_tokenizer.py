@@ -101,6 +101,6 @@ def test_bytes_survive_the_way_to_floats_and_back() -> None:
     every = torch.arange(256, dtype=torch.uint8).view(1, 16, 16, 1).expand(1, 16, 16, 3)
     floats = to_float(every)
     assert floats.shape == (1, 3, 16, 16)
-    assert (floats.min(), floats.max()) == (-1.0, 1.0)
+    assert (float(floats.min()), float(floats.max())) == (-1.0, 1.0)
     assert torch.equal(to_bytes(floats), every)
     assert to_bytes(torch.full((1, 3, 1, 1), 1.7)).flatten().tolist() == [255, 255, 255]

@@ -31,7 +31,7 @@ def whole(target: TorchTarget, guidance: float) -> NDArray[np.float32]:
     with torch.inference_mode():
         prompt = target.decoder(ids, tokens)[0]
         none = target.decoder(ids, tokens, torch.tensor([True]))[0]
-        return (none + guidance * (prompt - none)).numpy()
+        return np.asarray(none + guidance * (prompt - none))
 
 
 def test_it_is_a_target_model(target: TorchTarget) -> None:
