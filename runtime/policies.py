@@ -114,7 +114,10 @@ class _JacobiPolicy(CloudPolicy, strategies.Jacobi):
 
 @dataclass(frozen=True)
 class SjdPolicy(_JacobiPolicy, strategies.SJD):
-    """Speculative Jacobi decoding at the cloud: fewer passes of the target; the request's rule judges its guesses."""
+    """Speculative Jacobi decoding at the cloud: fewer passes of the target; the request's rule judges its guesses.
+
+    Guesses begin anew where a broken stream is taken up: then, and only then, the same request draws another picture.
+    """
 
     name = "sjd"
 

@@ -40,7 +40,7 @@ class TableTarget:
     def __init__(self, vocab_size: int = 6, image_tokens: int = 16, bottleneck: int = 4, name: str = "table") -> None:
         digest = hashlib.sha256(f"{name} {vocab_size} {image_tokens}".encode()).hexdigest()
         self.info = TargetInfo(name, digest, digest[::-1], vocab_size, image_tokens, bottleneck, guidance=1.0)
-        self.codebook = np.random.default_rng(2).normal(size=(vocab_size, 2))
+        self.codebook: NDArray[np.float64] | None = np.random.default_rng(2).normal(size=(vocab_size, 2))
         self.passes: list[tuple[list[int], bool]] = []
         self.delay = 0.0
         self.gate = threading.Event()

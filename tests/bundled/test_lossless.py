@@ -38,6 +38,7 @@ class RememberingTarget:
     def __init__(self, target: TorchTarget) -> None:
         self.target = target
         self.info = replace(target.info, image_tokens=T)
+        self.codebook = target.codebook
         self.seen: dict[tuple[int, ...], NDArray[np.float32]] = {}
 
     def logits(self, prefix: tuple[int, ...]) -> NDArray[np.float32]:

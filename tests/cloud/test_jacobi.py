@@ -147,6 +147,11 @@ def passes(model: TableTarget, strategy: Jacobi, seeds: int = 40, rule: str = "l
     return float(np.mean(counts))
 
 
+def test_sequential_frames_tell_theirs_too() -> None:
+    frames = opened(TableTarget()).generate(generate_frame("s", [], 10), chunk=4)
+    assert [frame.passes for frame in frames] == [3, 4, 2]  # position 0 came with the prompt
+
+
 def test_a_predictable_picture_takes_few_passes() -> None:
     model = CalmTarget(likely=3.0, past=0.2)
     sjd, coupled, jd = SJD(8), SJD(8, coupling="maximal"), JD(8, coupling="common")
@@ -233,7 +238,6 @@ def test_a_stream_that_was_left_begins_again(strategy: Jacobi) -> None:
     frame = generate_frame("s", [], T, Strategy(strategy.name, strategy.parameters))
     left = session.generate(frame, 4)
     begun = [next(left), next(left)]
-    left.close()
     assert session.tokens.size == sum(len(f.tokens) for f in begun) // 2
     again = list(session.generate(frame, 4))
     assert again[:2] == begun

@@ -133,11 +133,6 @@ def test_generate_is_the_target_drawing_token_by_token(chunk: int) -> None:
     assert [len(tokens) for tokens, _ in model.passes] == [1] * 15  # position 0 needs none
 
 
-def test_generate_tells_how_many_passes_it_took() -> None:
-    session = opened(TableTarget())
-    assert [frame.passes for frame in session.generate(generate_frame("s", [], 10), 4)] == [3, 4, 2]
-
-
 def test_generate_twice_costs_nothing_and_says_the_same() -> None:
     model = TableTarget()
     session = opened(model)
