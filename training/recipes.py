@@ -49,10 +49,13 @@ def _stream(folder: Path, seed: int, held_out: bool = False) -> SceneStream:
 
 
 def _last(folder: Path, stage: str, part: str) -> dict[str, Tensor]:
+    """Weights of a stage that has run to its end."""
     file = folder / stage / "state.pt"
     if not file.exists():
         raise FileNotFoundError(f"{file} is missing: run `pixdraft train {stage}` first")
     state = torch.load(file, map_location="cpu", weights_only=True)
+    if state["step"] < (steps := state["settings"]["recipe"]["steps"]):
+        raise ValueError(f"{file} is at step {state['step']} of {steps}: let `pixdraft train {stage}` end first")
     weights: dict[str, Tensor] = state["parts"][part]
     return weights
 

@@ -24,7 +24,7 @@ from pixdraft.training.vocabulary import CONDITION_LENGTH, CaptionSampler, words
 class TargetRecipe:
     """Settings of stage 2; the defaults made the bundled weights."""
 
-    steps: int = 5200
+    steps: int = 4700
     batch: int = 32
     muon_rate: float = 0.02
     adam_rate: float = 3e-3
