@@ -10,8 +10,7 @@ import torch
 from pixdraft.models.registry import ModelError, find, load_transformer
 from pixdraft.training import recipes
 from pixdraft.training.corpus import fingerprint
-from pixdraft.training.scenes import SceneStream
-from pixdraft.training.train_target import TargetRecipe
+from pixdraft.training.train_target import TargetRecipe, new_target
 from tiny import PIXELS, SHAPE, networks, write_folder
 
 
@@ -21,12 +20,12 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[SceneStream, TargetRecipe, str]]:
-    """What would be trained: scenes, recipe, and the fingerprint of the weights it begins from."""
-    calls: list[tuple[SceneStream, TargetRecipe, str]] = []
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, TargetRecipe, str]]:
+    """What would be trained: seed of the scenes, recipe, and the fingerprint of the weights it begins from."""
+    calls: list[tuple[int, TargetRecipe, str]] = []
 
     def train(folder, stream, tokenizer, config, recipe, weights):  # type: ignore[no-untyped-def]
-        network = recipes.new_target(SHAPE)
+        network = new_target(SHAPE)
         if weights is not None:
             network.load_state_dict(weights)
         calls.append((stream, recipe, fingerprint(network) if weights is not None else ""))
@@ -38,7 +37,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[SceneStream, TargetRe
 
 
 def test_a_target_begins_from_a_model(
-    model: Path, tmp_path: Path, trained: list[tuple[SceneStream, TargetRecipe, str]]
+    model: Path, tmp_path: Path, trained: list[tuple[int, TargetRecipe, str]]
 ) -> None:
     run = tmp_path / "run"
     recipes.target(run, str(model))
