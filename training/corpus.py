@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pixdraft.models.transformer import StaticCache, Transformer
 from pixdraft.training.scenes import SceneStream
@@ -63,6 +64,14 @@ def guided_distribution(
     return guided(logits.float(), scale).softmax(-1)
 
 
+def fingerprint(model: nn.Module) -> str:
+    """SHA-256 (hex) of a network's parameters: what was made with it must not be mixed with another's."""
+    digest = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        digest.update(name.encode() + parameter.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
 class Corpus:
     """Pictures that the target drew of a stream's captions, kept in chunks so that drawing resumes.
 
@@ -78,7 +87,7 @@ class Corpus:
     def __init__(self, folder: Path, target: Transformer, stream: SceneStream, scale: float) -> None:
         self.folder, self.target, self.stream, self.scale = folder, target, stream, scale
         self.captions = CaptionSampler()
-        self.print = float(sum(p.double().abs().sum() for p in target.parameters()))
+        self.print = fingerprint(target)
 
     def names(self, count: int) -> list[str]:
         """What the first `count` pictures show."""

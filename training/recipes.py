@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,13 @@ from pixdraft.decoding.statistics import STATISTICS, Evidence
 from pixdraft.decoding.thresholds import calibrate
 from pixdraft.models.config import TransformerConfig, VQConfig
 from pixdraft.models.inter_head import Conditioning, DraftTransformer
+from pixdraft.models.registry import ModelFolder, find, load_transformer
+from pixdraft.models.registry import load_tokenizer as registry_tokenizer
 from pixdraft.models.tokenizer import VQTokenizer
 from pixdraft.models.transformer import Transformer
 from pixdraft.training import sprites
 from pixdraft.training.card import model_card
-from pixdraft.training.corpus import Corpus
+from pixdraft.training.corpus import Corpus, fingerprint
 from pixdraft.training.losses import InterDRO
 from pixdraft.training.publish import publish
 from pixdraft.training.scenes import SceneStream
@@ -49,10 +51,13 @@ def _stream(folder: Path, seed: int, held_out: bool = False) -> SceneStream:
 
 
 def _last(folder: Path, stage: str, part: str) -> dict[str, Tensor]:
+    """Weights of a stage that has run to its end."""
     file = folder / stage / "state.pt"
     if not file.exists():
         raise FileNotFoundError(f"{file} is missing: run `pixdraft train {stage}` first")
     state = torch.load(file, map_location="cpu", weights_only=True)
+    if state["step"] < (steps := state["settings"]["recipe"]["steps"]):
+        raise ValueError(f"{file} is at step {state['step']} of {steps}: let `pixdraft train {stage}` end first")
     weights: dict[str, Tensor] = state["parts"][part]
     return weights
 
@@ -82,9 +87,36 @@ def tokenizer(folder: Path) -> None:
     train_tokenizer(folder / "tokenizer", _stream(folder, 1), VQConfig(), TokenizerRecipe())
 
 
-def target(folder: Path) -> None:
-    """Stage 2."""
-    train_target(folder / "target", _stream(folder, 2), load_tokenizer(folder), TransformerConfig(), TargetRecipe())
+def target(folder: Path, begin_from: str | None = None) -> None:
+    """Stage 2; `begin_from` names a model (bundled, or a folder) whose target is trained further on new scenes.
+
+    Raises:
+        ModelError: that model cannot be read.
+        ValueError: it was made with another tokenizer, so that its tokens mean something else.
+    """
+    recipe, seed, start = TargetRecipe(), 2, None
+    if begin_from is not None:
+        found = find(begin_from)
+        _adopt_tokenizer(folder, found)
+        decoder, _ = load_transformer(found)
+        start, recipe, seed = decoder.state_dict(), replace(recipe, begun_from=found.info.model_hash), 7
+    vq = load_tokenizer(folder)
+    train_target(folder / "target", _stream(folder, seed), vq, TransformerConfig(), recipe, start)
+
+
+def _adopt_tokenizer(folder: Path, found: ModelFolder) -> None:
+    """Let a model's tokenizer stand for stage 1 where the folder has none; refuse where it has another."""
+    theirs = registry_tokenizer(found)
+    place = folder / "tokenizer"
+    if (place / "state.pt").exists():
+        if fingerprint(theirs.half()) != fingerprint(load_tokenizer(folder).half()):
+            raise ValueError(f"{found.path} was made with another tokenizer than the one in {folder}: begin afresh")
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "log.jsonl").write_text(json.dumps({"adopted": found.info.tokenizer_hash}) + "\n", encoding="utf-8")
+    recipe = asdict(TokenizerRecipe())
+    state = {"step": recipe["steps"], "settings": {"recipe": recipe}, "parts": {"model": theirs.state_dict()}}
+    torch.save(state, place / "state.pt")
 
 
 def corpus(folder: Path, model: Transformer) -> Corpus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,12 +25,13 @@ from pixdraft.training.vocabulary import CONDITION_LENGTH, CaptionSampler, words
 class TargetRecipe:
     """Settings of stage 2; the defaults made the bundled weights."""
 
-    steps: int = 5200
+    steps: int = 4700
     batch: int = 32
     muon_rate: float = 0.02
     adam_rate: float = 3e-3
     unconditional: float = 0.1
     seed: int = 12
+    begun_from: str = ""  # hash of the weights that the run began from; empty for a fresh start
 
 
 class TokenBatches:
@@ -70,11 +72,21 @@ def next_token_loss(logits: Tensor, tokens: Tensor) -> Tensor:
 
 
 def train_target(
-    folder: Path, stream: SceneStream, tokenizer: VQTokenizer, config: TransformerConfig, recipe: TargetRecipe
+    folder: Path,
+    stream: SceneStream,
+    tokenizer: VQTokenizer,
+    config: TransformerConfig,
+    recipe: TargetRecipe,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> Transformer:
-    """Train (or go on training) the target in `folder`; returns it after the last step."""
+    """Train (or go on training) the target in `folder`; returns it after the last step.
+
+    `weights` begin a longer training from an earlier model, with new optimisers and a new schedule.
+    """
     torch.manual_seed(recipe.seed)
     model = new_target(config)
+    if weights is not None:
+        model.load_state_dict(weights)
     optimisers = Optimisers(model, recipe.muon_rate, recipe.adam_rate)
     batches = TokenBatches(stream, tokenizer, recipe.seed)
     settings = {"model": config.to_dict(), "recipe": asdict(recipe)}

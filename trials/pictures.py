@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,9 @@ class Judge:
         self.training_names = [n for n in self.sprites.names if n not in held_out]
         self.features = Features()
         self.gallery_names = [name for name in self.sprites.names for _ in range(len(STYLES) * GALLERY_VIEWS)]
-        file = folder / f"judge-{NETWORK}-{SIDE}-{reference}.npz"  # features take minutes, and the scenes are fixed
+        made_of = f"{NETWORK} {SIDE} {reference} {GALLERY_VIEWS} {GALLERY_SEED} {REFERENCE_SEED} ".encode()
+        key = hashlib.sha256(made_of + self.sprites.pixels.tobytes()).hexdigest()[:16]
+        file = folder / f"judge-{key}.npz"  # features take minutes, and the scenes are fixed
         if not file.exists():
             seen = self.features(self._gallery()), self.features(self._scenes(REFERENCE_SEED, reference)[0])
             beside = file.with_suffix(".part.npz")

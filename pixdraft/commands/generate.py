@@ -66,7 +66,7 @@ def generate(
     rule: Annotated[
         str, _deciding("How the cloud judges: lossless, or one like csd:lam=0.5,delta=0.65.", metavar="RULE")
     ] = "lossless",
-    draft_top_k: Annotated[int, _deciding("Codes that the draft keeps and sends; 0 for all.")] = 0,
+    draft_top_k: Annotated[int, _deciding("Codes that the draft keeps and sends; 0 for all.")] = 64,
     conditioning: Annotated[
         bool | None, _deciding("Whether the device's features go up too (ciar: yes; speculative: no).")
     ] = None,

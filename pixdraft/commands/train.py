@@ -33,11 +33,16 @@ def tokenizer(folder: Folder = _HERE) -> None:
 
 
 @app.command()
-def target(folder: Folder = _HERE) -> None:
+def target(
+    folder: Folder = _HERE,
+    begin_from: Annotated[
+        str | None, typer.Option(help="A model whose target is trained further: `emoji`, or a model folder.")
+    ] = None,
+) -> None:
     """Train the full model, which the cloud serves; a run that was stopped goes on where it was."""
     from pixdraft.training import recipes
 
-    recipes.target(folder)
+    recipes.target(folder, begin_from)
 
 
 @app.command()

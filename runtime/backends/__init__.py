@@ -39,7 +39,7 @@ class DraftInfo:
         bottleneck: width of `DraftOutput.message`.
         guidance: the scale of the distribution it learned.
         statistic: the uncertainty that its thresholds were calibrated for by default ("risk", "interval", ...).
-        thresholds: by statistic: ascending (upload rate, tau) pairs measured on held-out names.
+        thresholds: by statistic: ascending (upload rate, tau) pairs measured on prompts not trained on.
     """
 
     name: str

@@ -51,14 +51,20 @@ def test_a_socket_changes_nothing(target: TorchTarget, draft: TorchDraft, reques
     assert np.array_equal(here.pixels, there.pixels)
 
 
-def test_ciar_asks_about_the_wanted_share_and_most_stands(target: TorchTarget, draft: TorchDraft) -> None:
-    pictures = [
-        drawn(draft, LocalCloud(target), DrawRequest("noto red apple on sky", seed, CiarPolicy(rate=0.3)))
-        for seed in range(4)
-    ]
-    asked = np.mean([p.statistics.asked_share for p in pictures])
-    kept = np.mean([p.statistics.counts[Decision.KEPT] for p in pictures]) / 256
-    audits = [p.statistics.audit for p in pictures]
-    assert 0.1 < asked < 0.45
+def test_ciar_asks_about_the_wanted_share_and_keeps_what_the_cloud_would(
+    target: TorchTarget, draft: TorchDraft
+) -> None:
+    def draw(policy: CiarPolicy) -> list[Picture]:
+        prompts = ["noto red apple on sky", "twemoji rocket on navy", "fluent yellow heart on pink"]
+        return [drawn(draft, LocalCloud(target), DrawRequest(p, s, policy)) for s in range(2) for p in prompts]
+
+    def audit(pictures: list[Picture]) -> float:
+        return float(np.mean([p.statistics.audit for p in pictures if p.statistics.audit is not None]))
+
+    wanted = draw(CiarPolicy(rate=0.3))
+    asked = np.mean([p.statistics.asked_share for p in wanted])
+    kept = np.mean([p.statistics.counts[Decision.KEPT] for p in wanted]) / 256
+    assert 0.15 < asked < 0.4
     assert kept > 0.4
-    assert all(audit is not None and audit > 0.6 for audit in audits)
+    blind = draw(CiarPolicy(statistic="random", tau=0.7))
+    assert audit(wanted) > audit(blind) + 0.03

@@ -126,13 +126,21 @@ def test_serve_serves_until_it_is_told_to_stop() -> None:
         assert process.returncode == 0, errors
 
 
-@pytest.mark.parametrize("stage", ["data", "tokenizer", "target", "draft"])
+@pytest.mark.parametrize("stage", ["data", "tokenizer", "draft"])
 def test_train_calls_its_stage(run: Run, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     called: list[Any] = []
     monkeypatch.setattr(recipes, stage, called.append)
     assert run("train", stage).exit_code == 0
     assert run("train", stage, "elsewhere").exit_code == 0
     assert called == [Path("runs/emoji"), Path("elsewhere")]
+
+
+def test_train_target_begins_where_it_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Any] = []
+    monkeypatch.setattr(recipes, "target", lambda *given: called.append(given))
+    assert run("train", "target").exit_code == 0
+    assert run("train", "target", "elsewhere", "--begin-from", "emoji").exit_code == 0
+    assert called == [(Path("runs/emoji"), None), (Path("elsewhere"), "emoji")]
 
 
 def test_train_weights_says_where_they_are(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
