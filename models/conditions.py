@@ -7,6 +7,7 @@ mask of what is no padding. Both sides of the wire use it: the cloud encodes the
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -32,11 +33,13 @@ class WordEncoder:
     Args:
         words: the vocabulary; word i has id i + 1.
         length: condition tokens P; a longer prompt keeps its first and its last words.
+        framing: words that alone name nothing to draw, such as a style.
     """
 
-    def __init__(self, words: list[str], length: int) -> None:
+    def __init__(self, words: list[str], length: int, framing: Sequence[str] = ()) -> None:
         self.words = list(words)
         self.length = length
+        self.framing = frozenset(framing)
         self._ids = {word: i + 1 for i, word in enumerate(self.words)}
 
     def known(self, prompt: str) -> list[str]:
@@ -47,10 +50,10 @@ class WordEncoder:
         """Word ids, int32 [P].
 
         Raises:
-            PromptError: no word of the prompt is known.
+            PromptError: no word of the prompt is known, framing aside.
         """
         words = self.known(prompt)
-        if not words:
+        if self.framing.issuperset(words):
             raise PromptError(
                 f"no word of the prompt {prompt[:80]!r} is known to the model: name an everyday thing, "
                 "for example 'red apple on sky'"

@@ -63,6 +63,14 @@ class ModelFolder:
         return list(self._field("words", list))
 
     @property
+    def framing(self) -> list[str]:
+        """Words that alone name nothing to draw, such as a style; a model may have none."""
+        found = self.config.get("framing_words", [])
+        if not isinstance(found, list):
+            raise ModelError(f"{self.path / 'config.json'}: framing_words must be a list: export the folder again")
+        return [str(word) for word in found]
+
+    @property
     def draft(self) -> dict[str, Any]:
         """Facts of the draft: layers, bottleneck, statistic, thresholds."""
         facts: dict[str, Any] = self._field("draft", dict)
@@ -201,7 +209,7 @@ def load_target(name_or_path: str | Path = "emoji") -> TorchTarget:
 
     folder = find(name_or_path)
     decoder, conditioning = load_transformer(folder)
-    encoder = WordEncoder(folder.words, folder.transformer.condition_length)
+    encoder = WordEncoder(folder.words, folder.transformer.condition_length, folder.framing)
     return TorchTarget(folder.info, decoder, conditioning, load_tokenizer(folder), encoder)
 
 

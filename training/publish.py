@@ -17,7 +17,7 @@ from pixdraft.models.inter_head import Conditioning, DraftTransformer
 from pixdraft.models.registry import FORMAT
 from pixdraft.models.tokenizer import VQTokenizer
 from pixdraft.models.transformer import Transformer
-from pixdraft.training.vocabulary import words
+from pixdraft.training.vocabulary import FRAMING, words
 
 
 def _half(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -67,6 +67,7 @@ def publish(
         "transformer": target.config.to_dict(),
         "tokenizer": tokenizer.config.to_dict(),
         "words": words(),
+        "framing_words": list(FRAMING),
         "draft": shape | facts["draft"],
         "files": hashes,
     }

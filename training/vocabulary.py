@@ -11,6 +11,7 @@ from pixdraft.training.scenes import GROUNDS, Scene
 from pixdraft.training.sprites import names
 
 CONDITION_LENGTH = 10
+FRAMING = (*STYLES, "on")
 
 
 def words() -> list[str]:

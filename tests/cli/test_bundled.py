@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from cli_helpers import Run
+from cli_helpers import Run, sentence
 from repository import ROOT
 
 
@@ -24,6 +24,12 @@ def test_the_demo_s_picture(run: Run, tmp_path: Path) -> None:
     assert numbers["frames_up"] > 10
     with Image.open(tmp_path / "demo.png") as picture:
         assert picture.size == (64, 64)
+
+
+def test_a_prompt_of_no_known_word_is_refused_whatever_its_style(run: Run) -> None:
+    result = run("generate", "xyzzy qqq")
+    assert result.exit_code == 2
+    assert "no word of the prompt 'noto xyzzy qqq' is known" in sentence(result)
 
 
 def test_the_demo_runs_that_command() -> None:

@@ -89,3 +89,10 @@ def test_captions_are_projected_and_zero_rows_are_padding() -> None:
     assert torch.equal(valid, valid_too)
     torch.testing.assert_close(dropped[0], embedder(embedder.uncond_embedding[None])[0][0])
     torch.testing.assert_close(dropped[1], embedded[1])
+
+
+def test_a_style_alone_names_nothing() -> None:
+    encoder = WordEncoder(WORDS, 6, framing=("noto", "on"))
+    with pytest.raises(PromptError, match="no word of the prompt 'noto xyzzy' is known"):
+        encoder.encode("noto xyzzy")
+    assert encoder.encode("noto apple").tolist() == WordEncoder(WORDS, 6).encode("noto apple").tolist()
