@@ -11,7 +11,7 @@ from pixdraft.runtime.backends import DraftInfo
 from pixdraft.runtime.errors import RequestError
 from pixdraft.runtime.policies import CiarPolicy, Policy
 
-DRAFT_TOP_K = 64  # a sixteenth of the bundled model's frames, for under half a percent more rejections
+DRAFT_TOP_K = 64  # of the bundled model's 1,024: a ninth of the bytes up; mean TV from the target 0.561, not 0.557
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def generator(seed: int, step: int) -> torch.Generator:
 
 
 def compiled(model: nn.Module) -> Callable[..., Any]:
-    """The model compiled where a C++ compiler is at hand (some twice as fast on a CPU), else as it is."""
+    """The model compiled where a C++ compiler is at hand (faster on a CPU), else as it is."""
     return torch.compile(model) if shutil.which("g++") or shutil.which("clang++") else model
 
 

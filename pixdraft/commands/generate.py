@@ -66,7 +66,7 @@ def generate(
     rule: Annotated[
         str, _deciding("How the cloud judges: lossless, or one like csd:lam=0.5,delta=0.65.", metavar="RULE")
     ] = "lossless",
-    draft_top_k: Annotated[int, _deciding("Codes that the draft keeps and sends; 0 for all.")] = 64,
+    draft_top_k: Annotated[int | None, _deciding("Codes that the draft keeps and sends; 0 for all (64).")] = None,
     conditioning: Annotated[
         bool | None, _deciding("Whether the device's features go up too (ciar: yes; speculative: no).")
     ] = None,
@@ -84,7 +84,7 @@ def generate(
     from pixdraft.commands.drawing import Output, draw
     from pixdraft.models.registry import find
     from pixdraft.runtime.policies import create
-    from pixdraft.runtime.request import DrawRequest
+    from pixdraft.runtime.request import DRAFT_TOP_K, DrawRequest
 
     request = DrawRequest(
         prompt=styled(prompt, style),
@@ -102,7 +102,7 @@ def generate(
         rule=parse_rule(rule),
         sampling=sampling(find(model).info.guidance, guidance, temperature, top_k, top_p),
         rho=rho,
-        draft_top_k=draft_top_k,
+        draft_top_k=DRAFT_TOP_K if draft_top_k is None else draft_top_k,
         conditioning=conditioning,
         require_cloud=require_cloud,
     )
