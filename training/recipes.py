@@ -1,6 +1,6 @@
 """The stages of the bundled model, each of which goes on where it was stopped. `pixdraft train` calls these.
 
-A run folder holds: sprites.npz, tokenizer/, target/, corpus/, draft/ (each with state.pt and log.jsonl),
+A run folder holds: sprites.npz, tokenizer/, target_rough/, target/, corpus/, draft/ (each with state.pt and log.jsonl),
 heads.pt, and after the last stage the model folder ``emoji/``.
 """
 
@@ -29,7 +29,7 @@ from pixdraft.training.card import model_card
 from pixdraft.training.corpus import Corpus, fingerprint
 from pixdraft.training.losses import InterDRO
 from pixdraft.training.publish import publish
-from pixdraft.training.scenes import SceneStream
+from pixdraft.training.scenes import ROUGH, Ranges, SceneStream
 from pixdraft.training.train_draft import DraftRecipe, PrefixBatches, new_draft, train_draft
 from pixdraft.training.train_heads import collect, train_bounds, train_risk
 from pixdraft.training.train_phi import PhiRecipe, train_phi
@@ -44,10 +44,14 @@ STATES = 500  # corpus pictures that the heads learn from: 128,000 positions
 CALIBRATION = 100  # pictures that the thresholds come from, of prompts that nothing was trained on
 
 
-def _stream(folder: Path, seed: int, held_out: bool = False) -> SceneStream:
+ROUGH_TARGET = TargetRecipe()
+LAST_TARGET = TargetRecipe(steps=5000)
+
+
+def _stream(folder: Path, seed: int, held_out: bool = False, ranges: Ranges | None = None) -> SceneStream:
     loaded = sprites.load(folder)
     out = set(sprites.held_out_names())
-    return SceneStream(loaded, [n for n in loaded.names if (n in out) == held_out], seed)
+    return SceneStream(loaded, [n for n in loaded.names if (n in out) == held_out], seed, ranges)
 
 
 def _last(folder: Path, stage: str, part: str) -> dict[str, Tensor]:
@@ -84,24 +88,31 @@ def data(folder: Path) -> None:
 
 def tokenizer(folder: Path) -> None:
     """Stage 1."""
-    train_tokenizer(folder / "tokenizer", _stream(folder, 1), VQConfig(), TokenizerRecipe())
+    train_tokenizer(folder / "tokenizer", _stream(folder, 1, ranges=ROUGH), VQConfig(), TokenizerRecipe())
 
 
 def target(folder: Path, begin_from: str | None = None) -> None:
-    """Stage 2; `begin_from` names a model (bundled, or a folder) whose target is trained further on new scenes.
+    """Stage 2, in two cycles of the learning rate: on rough scenes, then on the ones that the model is for.
+
+    `begin_from` names a model (bundled, or a folder) whose target takes the place of the first cycle.
 
     Raises:
         ModelError: that model cannot be read.
         ValueError: it was made with another tokenizer, so that its tokens mean something else.
     """
-    recipe, seed, start = TargetRecipe(), 2, None
-    if begin_from is not None:
+    if begin_from is None:
+        vq = load_tokenizer(folder)
+        rough = folder / "target_rough"
+        first = train_target(rough, _stream(folder, 2, ranges=ROUGH), vq, TransformerConfig(), ROUGH_TARGET)
+        begun_from = fingerprint(first)
+    else:
         found = find(begin_from)
         _adopt_tokenizer(folder, found)
-        decoder, _ = load_transformer(found)
-        start, recipe, seed = decoder.state_dict(), replace(recipe, begun_from=found.info.model_hash), 7
-    vq = load_tokenizer(folder)
-    train_target(folder / "target", _stream(folder, seed), vq, TransformerConfig(), recipe, start)
+        vq = load_tokenizer(folder)
+        first, _ = load_transformer(found)
+        begun_from = found.info.model_hash
+    recipe = replace(LAST_TARGET, begun_from=begun_from)
+    train_target(folder / "target", _stream(folder, 7), vq, TransformerConfig(), recipe, first.state_dict())
 
 
 def _adopt_tokenizer(folder: Path, found: ModelFolder) -> None:

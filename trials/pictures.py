@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pixdraft.training import sprites
 from pixdraft.training.packages import STYLES
-from pixdraft.training.scenes import SceneStream, draw
+from pixdraft.training.scenes import Ranges, SceneStream, draw
 from pixdraft.trials.draw_many import Drawn, Method, draw_many
 from pixdraft.trials.features import NETWORK, SIDE, Features
 from pixdraft.trials.metrics import frechet_distance, retrieval
@@ -42,7 +42,7 @@ class Judge:
         self.training_names = [n for n in self.sprites.names if n not in held_out]
         self.features = Features()
         self.gallery_names = [name for name in self.sprites.names for _ in range(len(STYLES) * GALLERY_VIEWS)]
-        made_of = f"{NETWORK} {SIDE} {reference} {GALLERY_VIEWS} {GALLERY_SEED} {REFERENCE_SEED} ".encode()
+        made_of = f"{NETWORK} {SIDE} {reference} {GALLERY_VIEWS} {GALLERY_SEED} {REFERENCE_SEED} {Ranges()}".encode()
         key = hashlib.sha256(made_of + self.sprites.pixels.tobytes()).hexdigest()[:16]
         file = folder / f"judge-{key}.npz"  # features take minutes, and the scenes are fixed
         if not file.exists():

@@ -31,7 +31,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, TargetRecipe, st
         calls.append((stream, recipe, fingerprint(network) if weights is not None else ""))
 
     monkeypatch.setattr(recipes, "train_target", train)
-    monkeypatch.setattr(recipes, "_stream", lambda folder, seed: seed)
+    monkeypatch.setattr(recipes, "_stream", lambda folder, seed, **_: seed)
     monkeypatch.setattr(recipes, "VQConfig", lambda: PIXELS)
     return calls
 
