@@ -1,7 +1,7 @@
 """The stages of the bundled model, each of which goes on where it was stopped. `pixdraft train` calls these.
 
-A run folder holds: sprites.npz, tokenizer/, target_rough/, target/, corpus/, draft/ (each with state.pt and log.jsonl),
-heads.pt, and after the last stage the model folder ``emoji/``.
+A run folder holds: sprites.npz, tokenizer/, decoder/, target_rough/, target/, corpus/, draft/ (each with state.pt and
+log.jsonl), heads.pt, and after the last stage the model folder ``emoji/``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from pixdraft.training.corpus import Corpus, fingerprint
 from pixdraft.training.losses import InterDRO
 from pixdraft.training.publish import publish
 from pixdraft.training.scenes import ROUGH, Ranges, SceneStream
+from pixdraft.training.train_decoder import DecoderRecipe, train_decoder
 from pixdraft.training.train_draft import DraftRecipe, PrefixBatches, new_draft, train_draft
 from pixdraft.training.train_heads import collect, train_bounds, train_risk
 from pixdraft.training.train_phi import PhiRecipe, train_phi
@@ -67,9 +68,10 @@ def _last(folder: Path, stage: str, part: str) -> dict[str, Tensor]:
 
 
 def load_tokenizer(folder: Path) -> VQTokenizer:
-    """The tokenizer of stage 1."""
+    """The tokenizer of stage 1, with the decoder of `decoder` where that has run."""
     model = VQTokenizer(VQConfig())
-    model.load_state_dict(_last(folder, "tokenizer", "model"))
+    stage = "decoder" if (folder / "decoder" / "state.pt").exists() else "tokenizer"
+    model.load_state_dict(_last(folder, stage, "model"))
     return model.eval()
 
 
@@ -115,12 +117,19 @@ def target(folder: Path, begin_from: str | None = None) -> None:
     train_target(folder / "target", _stream(folder, 7), vq, TransformerConfig(), recipe, first.state_dict())
 
 
+def decoder(folder: Path) -> None:
+    """Between stage 1 and the last: sharpen the tokenizer's decoder; its tokens stay, so no stage depends on it."""
+    model = VQTokenizer(VQConfig())
+    model.load_state_dict(_last(folder, "tokenizer", "model"))
+    train_decoder(folder / "decoder", _stream(folder, 8), model, DecoderRecipe())
+
+
 def _adopt_tokenizer(folder: Path, found: ModelFolder) -> None:
     """Let a model's tokenizer stand for stage 1 where the folder has none; refuse where it has another."""
     theirs = registry_tokenizer(found)
     place = folder / "tokenizer"
     if (place / "state.pt").exists():
-        if fingerprint(theirs.half()) != fingerprint(load_tokenizer(folder).half()):
+        if _meaning(theirs) != _meaning(load_tokenizer(folder)):
             raise ValueError(f"{found.path} was made with another tokenizer than the one in {folder}: begin afresh")
         return
     place.mkdir(parents=True, exist_ok=True)
@@ -128,6 +137,11 @@ def _adopt_tokenizer(folder: Path, found: ModelFolder) -> None:
     recipe = asdict(TokenizerRecipe())
     state = {"step": recipe["steps"], "settings": {"recipe": recipe}, "parts": {"model": theirs.state_dict()}}
     torch.save(state, place / "state.pt")
+
+
+def _meaning(tokenizer: VQTokenizer) -> list[str]:
+    """Fingerprints, at the precision that is published, of what decides which tokens a picture has."""
+    return [fingerprint(part.half()) for part in (tokenizer.encoder, tokenizer.quant_conv, tokenizer.quantize)]
 
 
 def corpus(folder: Path, model: Transformer) -> Corpus:
@@ -217,7 +231,14 @@ def weights(folder: Path, into: Path | None = None) -> Path:
         "guidance": GUIDANCE,
         "draft": {"statistic": STATISTIC, "thresholds": thresholds(network, condition, tokens)},
     }
-    recipes = {"tokenizer": asdict(TokenizerRecipe()), "target": asdict(TargetRecipe()), "draft": asdict(DraftRecipe())}
+    recipes = {
+        "tokenizer": asdict(TokenizerRecipe()),
+        "decoder": asdict(DecoderRecipe()),
+        "target_rough": asdict(ROUGH_TARGET),
+        "target": asdict(LAST_TARGET),
+        "draft": asdict(DraftRecipe()),
+    }
+    recipes = {stage: recipe for stage, recipe in recipes.items() if (folder / stage).exists()}
     logs = {stage: _last_row(folder / stage / "log.jsonl") for stage in recipes}
     into = into or folder / "emoji"
     publish(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="The recipes of the bundled model, in this order: data, tokenizer, target, draft, weights.",
+    help="The recipes of the bundled model, in this order: data, tokenizer, decoder, target, draft, weights.",
     no_args_is_help=True,
 )
 
@@ -30,6 +30,14 @@ def tokenizer(folder: Folder = _HERE) -> None:
     from pixdraft.training import recipes
 
     recipes.tokenizer(folder)
+
+
+@app.command()
+def decoder(folder: Folder = _HERE) -> None:
+    """Sharpen the tokenizer's decoder; what the tokens mean stays. At any time before `weights`, or never."""
+    from pixdraft.training import recipes
+
+    recipes.decoder(folder)
 
 
 @app.command()
