@@ -75,6 +75,8 @@ def main(
 ) -> dict[str, Any]:
     """Run the parts one by one; each writes ``OUT/PART.json`` with the command and the machine it stands on.
 
+    A part with raw rows leaves them in ``OUT/PART.rows.jsonl``, one picture a line.
+
     Args:
         folder: of the recipes; the sprites must be there, and for the other parts than
             "pictures" and "sheet" the trained stages.
@@ -97,7 +99,15 @@ def main(
     for part in parts:
         words = f"pixdraft evaluate RUN_FOLDER --model {model} --pictures {pictures} --part {part}"
         results[part] = PARTS[part](folder, model, pictures, workers, out)
+        _keep_raw(out / f"{part}.rows.jsonl", results[part].pop("raw", []))
         beside = out / f"{part}.part.json"
         beside.write_text(json.dumps(results[part] | {"made": provenance(words)}, indent=1) + "\n", encoding="utf-8")
         os.replace(beside, out / f"{part}.json")
     return results
+
+
+def _keep_raw(file: Path, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        beside = file.with_suffix(".part")
+        beside.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        os.replace(beside, file)

@@ -27,8 +27,8 @@ def _factor(x: Array) -> Array:
     return np.asarray(np.linalg.qr(x, mode="r")) if len(x) > x.shape[1] else x
 
 
-def retrieval(features: Array, names: list[str], gallery: Array, gallery_names: list[str], at: int) -> float:
-    """Share of pictures whose `at` nearest names in the gallery (by cosine) hold the prompted one.
+def ranks(features: Array, names: list[str], gallery: Array, gallery_names: list[str]) -> NDArray[np.int64]:
+    """How many names of the gallery are nearer to each picture (by cosine) than the prompted one, [N]; 0 is a hit.
 
     A name is as near as its nearest gallery picture.
 
@@ -36,7 +36,6 @@ def retrieval(features: Array, names: list[str], gallery: Array, gallery_names: 
         features: of the drawn pictures, [N, D].
         names: what each should show.
         gallery, gallery_names: rendered pictures and what they show.
-        at: how many names to look at.
 
     Raises:
         ValueError: the gallery shows nothing of a prompted name.
@@ -53,8 +52,12 @@ def retrieval(features: Array, names: list[str], gallery: Array, gallery_names: 
     for label in range(len(labels)):
         best[:, label] = similarity[:, owner == label].max(1)
     wanted = np.array([place[name] for name in names])
-    rank = (best > best[np.arange(len(names)), wanted][:, None]).sum(1)
-    return float((rank < at).mean())
+    return np.asarray((best > best[np.arange(len(names)), wanted][:, None]).sum(1), np.int64)
+
+
+def retrieval(features: Array, names: list[str], gallery: Array, gallery_names: list[str], at: int) -> float:
+    """Share of pictures whose `at` nearest names in the gallery hold the prompted one, see `ranks`."""
+    return float((ranks(features, names, gallery, gallery_names) < at).mean())
 
 
 def auroc(score: Array, label: NDArray[np.bool_]) -> float:

@@ -6,7 +6,7 @@ import hashlib
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,10 @@ from pixdraft.training.packages import STYLES
 from pixdraft.training.scenes import Ranges, SceneStream, draw
 from pixdraft.trials.draw_many import Drawn, Method, draw_many
 from pixdraft.trials.features import NETWORK, SIDE, Features
-from pixdraft.trials.metrics import frechet_distance, retrieval
+from pixdraft.trials.metrics import frechet_distance, ranks
+
+if TYPE_CHECKING:
+    from pixdraft.models.tokenizer import VQTokenizer
 
 PROMPT_SEED, REFERENCE_SEED, FLOOR_SEED, GALLERY_SEED = 101, 103, 104, 1000  # gallery: one more for each name
 GALLERY_VIEWS = 2  # scenes of each style and name
@@ -68,16 +71,37 @@ class Judge:
 
     def measure(self, pictures: NDArray[np.uint8], names: list[str]) -> dict[str, float]:
         """Frechet distance to the reference, and retrieval at 1 and at 10, of pictures that should show `names`."""
+        return self.measured(pictures, names)[0]
+
+    def measured(self, pictures: NDArray[np.uint8], names: list[str]) -> tuple[dict[str, float], NDArray[np.int64]]:
+        """`measure`, and the rank of the prompted name for each picture."""
         seen = self.features(pictures)
-        return {
+        rank = ranks(seen, names, self.gallery, self.gallery_names)
+        means = {
             "frechet": frechet_distance(seen, self.reference),
-            "retrieval_1": retrieval(seen, names, self.gallery, self.gallery_names, 1),
-            "retrieval_10": retrieval(seen, names, self.gallery, self.gallery_names, 10),
+            "retrieval_1": float((rank < 1).mean()),
+            "retrieval_10": float((rank < 10).mean()),
         }
+        return means, rank
 
     def floor(self, count: int) -> dict[str, float]:
         """The same of rendered scenes: the best that any model could reach."""
         return self.measure(*self._scenes(FLOOR_SEED, count))
+
+    def ceiling(self, tokenizer: VQTokenizer, count: int) -> dict[str, float]:
+        """The same of the same scenes as tokens and back: the best that a target over these tokens could reach."""
+        pictures, names = self._scenes(FLOOR_SEED, count)
+        return self.measure(_through(tokenizer, pictures), names)
+
+
+def _through(tokenizer: VQTokenizer, pictures: NDArray[np.uint8], batch: int = 50) -> NDArray[np.uint8]:
+    import torch
+
+    from pixdraft.models.tokenizer import to_bytes, to_float
+
+    with torch.inference_mode():
+        parts = [to_float(torch.from_numpy(pictures[i : i + batch])) for i in range(0, len(pictures), batch)]
+        return np.concatenate([to_bytes(tokenizer.decode(tokenizer.encode(part))).numpy() for part in parts])
 
 
 def prompts(folder: Path, count: int) -> tuple[list[str], list[str], list[int]]:
@@ -111,12 +135,28 @@ def summary(drawn: Drawn) -> dict[str, float | None]:
 def evaluate(
     model: str, data: Path, work: Path, count: int, methods: tuple[Method, ...] = METHODS, workers: int = 2
 ) -> dict[str, Any]:
-    """Draw and measure `count` pictures by every method; see `Judge.measure` and `summary` for the fields."""
+    """Draw and measure `count` pictures by every method.
+
+    Returns:
+        "rows": means by method, see `Judge.measure` and `summary` for the fields; "raw": for every picture its method,
+        prompt, seed, the rank of its name, and what was counted.
+    """
+    from pixdraft.models.registry import find, load_tokenizer
+
     captions, names, seeds = prompts(data, count)
     drawn = {m.label: draw_many(model, m, captions, seeds, work, workers) for m in methods}
     judge = Judge(data)
-    rows: list[dict[str, Any]] = [{"method": "rendered scenes", **judge.floor(count)}]
+    rows: list[dict[str, Any]] = [
+        {"method": "rendered scenes", **judge.floor(count)},
+        {"method": "rendered scenes, through the tokenizer", **judge.ceiling(load_tokenizer(find(model)), count)},
+    ]
+    raw: list[dict[str, Any]] = []
     for method in methods:
         pictures = drawn[method.label]
-        rows.append({"method": method.label, **judge.measure(pictures.pixels, names), **summary(pictures)})
-    return {"pictures": count, "rows": rows}
+        means, rank = judge.measured(pictures.pixels, names)
+        rows.append({"method": method.label, **means, **summary(pictures)})
+        for i, counted in enumerate(pictures.rows):
+            raw.append(
+                {"method": method.label, "prompt": captions[i], "seed": seeds[i], "rank": int(rank[i]), **counted}
+            )
+    return {"pictures": count, "rows": rows, "raw": raw}

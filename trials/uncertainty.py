@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from pixdraft.decoding import intervals
 from pixdraft.decoding.acceptance import create
 from pixdraft.decoding.rng import ACCEPT, DRAFT, uniforms
-from pixdraft.decoding.sampling import sample_block
+from pixdraft.decoding.sampling import keep_top, sample_block
 from pixdraft.decoding.statistics import STATISTICS, Evidence
 from pixdraft.models.inter_head import DraftTransformer
 from pixdraft.models.transformer import Transformer
@@ -28,6 +28,7 @@ from pixdraft.training.train_heads import States, train_bounds
 from pixdraft.trials.metrics import auroc, spearman
 
 Floats = NDArray[np.float64]
+CODES = (16, 64, 256)  # of a truncated draft
 KEPT = 0.7  # share of tokens that a 30 % upload rate leaves to the device
 
 
@@ -94,6 +95,16 @@ def summary(seen: Positions) -> dict[str, float]:
     }
 
 
+def truncated(seen: Positions) -> dict[str, float]:
+    """Mean TV of the drafts that keep and send only so many codes (see `decoding.sparse.sparsify`), by number."""
+    values = {}
+    for k in CODES:
+        p = np.where(keep_top(seen.p, k), seen.p, 0.0)
+        p /= p.sum(-1, keepdims=True)
+        values[str(k)] = float(0.5 * np.abs(p - seen.q).sum(-1).mean())
+    return values
+
+
 def plain_statistics(seen: Positions) -> dict[str, dict[str, float]]:
     """Statistics that need no intervals, and the true TV as the best there could be."""
     radius = np.zeros_like(seen.center)
@@ -153,7 +164,15 @@ def compare(
     rows: list[dict[str, Any]] = []
     for layers, draft in drafts.items():
         seen = observe(target, draft, condition, tokens, guidance)
-        rows.append({"layers": layers, "loss": None, **summary(seen), "statistics": plain_statistics(seen)})
+        rows.append(
+            {
+                "layers": layers,
+                "loss": None,
+                **summary(seen),
+                "mean_tv_of_codes": truncated(seen),
+                "statistics": plain_statistics(seen),
+            }
+        )
         for name in ("paper", "normalised", "pinball"):
             for dro in (0.1, 0.0):
                 head = train_bounds(draft, states[layers], name, InterDRO(dro=dro))

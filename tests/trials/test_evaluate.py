@@ -57,6 +57,17 @@ def test_each_part_leaves_its_file(called: list[Any], tmp_path: Path) -> None:
     assert kept["made"]["commit"]
 
 
+def test_raw_rows_have_a_file_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def part(folder: Path, model: str, count: int, workers: int, out: Path) -> dict[str, Any]:
+        return {"rows": [1], "raw": [{"seed": i} for i in range(count)]}
+
+    monkeypatch.setattr(evaluate, "PARTS", {"one": part})
+    assert evaluate.main(Path("run"), "emoji", 3, 2, tmp_path, ("one",)) == {"one": {"rows": [1]}}
+    lines = (tmp_path / "one.rows.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == [{"seed": 0}, {"seed": 1}, {"seed": 2}]
+    assert "raw" not in json.loads((tmp_path / "one.json").read_text(encoding="utf-8"))
+
+
 def test_an_unknown_part_is_refused_before_anything_is_done(called: list[Any], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no part 'three': the known ones are one, two"):
         evaluate.main(Path("run"), "emoji", 7, 2, tmp_path / "tables", ("one", "three"))

@@ -124,9 +124,14 @@ def test_every_method_has_a_row_under_the_floor(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(pictures, "Judge", lambda folder: Judge(folder, reference=20))
     table = pictures.evaluate("emoji", tmp_path, Path("work"), 4, (Method("a", "device"), Method("b", "cloud")), 3)
     assert asked == [("emoji", label, 4, [0, 1, 2, 3], Path("work"), 3) for label in ("a", "b")]
-    assert [line["method"] for line in table["rows"]] == ["rendered scenes", "a", "b"]
+    methods = [line["method"] for line in table["rows"]]
+    assert methods == ["rendered scenes", "rendered scenes, through the tokenizer", "a", "b"]
+    assert [(line["method"], line["seed"]) for line in table["raw"]] == [(m, i) for m in "ab" for i in range(4)]
+    share = sum(line["rank"] < 10 for line in table["raw"][:4]) / 4
+    assert share == table["rows"][2]["retrieval_10"]
+    assert table["raw"][0]["asked_share"] == 0.1
     assert table["pictures"] == 4
-    assert {"frechet", "retrieval_1", "retrieval_10"} <= set(table["rows"][0]) < set(table["rows"][1])
+    assert {"frechet", "retrieval_1", "retrieval_10"} <= set(table["rows"][0]) < set(table["rows"][2])
 
 
 def test_the_guidance_sweep_draws_at_every_scale(parts: Networks, monkeypatch: pytest.MonkeyPatch) -> None:

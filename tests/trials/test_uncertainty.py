@@ -14,7 +14,16 @@ from pixdraft.models.inter_head import DraftTransformer
 from pixdraft.training.losses import InterDRO
 from pixdraft.training.train_heads import States, train_bounds
 from pixdraft.trials import uncertainty
-from pixdraft.trials.uncertainty import Positions, interval_statistics, observe, plain_statistics, score, summary
+from pixdraft.trials.uncertainty import (
+    CODES,
+    Positions,
+    interval_statistics,
+    observe,
+    plain_statistics,
+    score,
+    summary,
+    truncated,
+)
 from tiny import GUIDANCE, SHAPE, Networks
 
 
@@ -98,3 +107,17 @@ def test_the_table_has_every_loss_with_and_without_dro(
     assert rows[0]["statistics"]["true TV"] == score(seen.total_variation, seen)
     assert [(row["layers"], row["loss"], row["dro"]) for row in rows[1:]] == [(1, *pair) for pair in learned]
     assert all(0 < row["mean_width"] < 16 for row in rows[1:])
+
+
+def test_a_truncated_draft_is_measured_as_it_is_sent() -> None:
+    rng = np.random.default_rng(4)
+    p, q = rng.dirichlet(np.full(300, 0.1), (2, 20))
+    seen = Positions(np.log(p).astype(np.float32), torch.zeros(20, 2), np.zeros(20), p, q, np.zeros(20, np.bool_))
+    found = truncated(seen)
+    assert set(found) == {str(k) for k in CODES}
+    for k in CODES:
+        kept = np.argsort(-p, axis=1)[:, :k]
+        sent = np.zeros_like(p)
+        np.put_along_axis(sent, kept, np.take_along_axis(p, kept, 1), 1)
+        sent /= sent.sum(1, keepdims=True)
+        assert found[str(k)] == pytest.approx(0.5 * np.abs(sent - q).sum(1).mean(), abs=1e-12)
