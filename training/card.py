@@ -18,7 +18,8 @@ emoji in three styles on {grounds}; it is no general picture model and knows no 
 
 ## Data
 Scenes rendered without end from a seed (`pixdraft train data`), no two alike: an emoji at a random scale and place,
-often mirrored, on a named ground with a gradient and grain; the caption says style, name and ground.
+often mirrored, on a named ground with a gradient and grain; the caption says style, name and ground. The stages below
+follow one another: the target learned first on rougher scenes (smaller, more grain), then on these.
 Held out of all training, {held} of the names: {held_names}.
 
 | pictures | version | licence |
