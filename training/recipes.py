@@ -46,7 +46,7 @@ CALIBRATION = 100  # pictures that the thresholds come from, of prompts that not
 
 
 ROUGH_TARGET = TargetRecipe()
-LAST_TARGET = TargetRecipe(steps=5000)
+LAST_TARGET = TargetRecipe(steps=3600)
 
 
 def _stream(folder: Path, seed: int, held_out: bool = False, ranges: Ranges | None = None) -> SceneStream:
