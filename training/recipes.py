@@ -37,7 +37,7 @@ from pixdraft.training.train_phi import PhiRecipe, train_phi
 from pixdraft.training.train_target import TargetRecipe, TokenBatches, new_target, train_target
 from pixdraft.training.train_tokenizer import TokenizerRecipe, train_tokenizer
 
-GUIDANCE = 2.0
+GUIDANCE = 3.0
 BOUND_LOSS = "pinball"
 STATISTIC = "risk"
 DRAFT_CORPUS = 2000

@@ -33,9 +33,9 @@ class DraftRecipe:
         own_share: share of a batch that the target drew itself.
     """
 
-    steps: int = 800
+    steps: int = 1400
     batch: int = 24
-    guidance: float = 2.0
+    guidance: float = 3.0
     layers: tuple[int, ...] = (1, 2)
     muon_rate: float = 0.01
     adam_rate: float = 2e-3

@@ -13,7 +13,7 @@ from pixdraft.training.corpus import draw_tokens
 from pixdraft.training.vocabulary import CaptionSampler
 from pixdraft.trials.pictures import Judge, prompts
 
-SCALES = (1.0, 1.5, 2.0, 3.0, 4.0)
+SCALES = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 
 
 def sweep(folder: Path, judge: Judge, count: int, scales: tuple[float, ...] = SCALES) -> list[dict[str, Any]]:
