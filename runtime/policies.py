@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from pixdraft.decoding import strategies
 from pixdraft.decoding.statistics import STATISTICS, Evidence
 from pixdraft.decoding.thresholds import ThresholdTable, Tracker
@@ -20,6 +22,11 @@ from pixdraft.runtime.backends import DraftInfo
 from pixdraft.runtime.errors import RequestError
 
 DEFAULT_RATE = 0.30
+
+
+def floor_share(share: float, total: int) -> int:
+    """floor(share * total) as it is meant: 0.29 of 100 is 29, although the product is 28.999..."""
+    return math.floor(share * total + 1e-9)
 
 
 class Judgement(NamedTuple):
@@ -44,8 +51,8 @@ class Policy(ABC):
 
     Attributes:
         name: its key in `POLICIES`.
-        streams: the target draws the picture; the draft only steps in where the cloud is lost.
-        silent: nothing is asked once the session is open.
+        streams: the target draws tokens by itself, see `streamed`; the draft steps in where the cloud is lost.
+        silent: nothing is asked once the session is open and what is streamed has come.
         keeps: tokens may stand that no rule has judged, so the draft must fit the guidance that is asked for.
         injects: whether a prefix of the target's makes sense, and how much of the picture by default.
         block: asked tokens that one frame carries.
@@ -67,6 +74,10 @@ class Policy(ABC):
     def strategy(self) -> Strategy:
         """How the target draws where it streams."""
         return Strategy()
+
+    def streamed(self, image_tokens: int) -> int:
+        """Of the picture's tokens, how many from the first on the target draws by itself and streams."""
+        return image_tokens if self.streams else 0
 
     def fitted(self, info: DraftInfo) -> Policy:
         """This policy with what it leaves to the draft filled in, as a trace should say it.
@@ -140,6 +151,37 @@ class DevicePolicy(Policy):
     def judge(self, info: DraftInfo) -> Judge:
         """Keeps always."""
         return lambda _: Judgement(False)
+
+
+@dataclass(frozen=True)
+class CodePolicy(Policy):
+    """CoDe (arXiv 2411.17787) as CIAR compares with it: the target draws the first tokens, the device all the rest.
+
+    Nothing of the device's is judged. The paper's models work on scales of a picture; on tokens in reading order its
+    split is this one.
+
+    Attributes:
+        share: N, of the tokens, that the target draws: the first floor(N T), at least 0 and below 1.
+    """
+
+    name = "code"
+    streams = True
+    silent = True
+    keeps = True
+    share: float = 0.30
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share < 1:
+            raise RequestError(f"share is {self.share!r}: give what the cloud draws first, at least 0 and below 1")
+
+    def streamed(self, image_tokens: int) -> int:
+        """Floor(N T)."""
+        return floor_share(self.share, image_tokens)
+
+    def judge(self, info: DraftInfo) -> Judge:
+        """Asks where the target should have drawn, which happens only where the cloud is lost."""
+        first = self.streamed(info.image_tokens)
+        return lambda evidence: Judgement(bool(np.asarray(evidence.position) < first))
 
 
 @dataclass(frozen=True)
@@ -240,7 +282,8 @@ class CiarPolicy(Policy):
 
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (CloudPolicy, JdPolicy, SjdPolicy, DevicePolicy, SpeculativePolicy, CiarPolicy)
+    policy.name: policy
+    for policy in (CloudPolicy, JdPolicy, SjdPolicy, DevicePolicy, CodePolicy, SpeculativePolicy, CiarPolicy)
 }
 
 

@@ -48,11 +48,14 @@ def generate(
     require_cloud: Annotated[
         bool, typer.Option("--require-cloud", help="Stop if the cloud is lost, instead of finishing alone.")
     ] = False,
-    policy: Annotated[str, _deciding("cloud, jd, sjd, device, speculative or ciar.")] = "ciar",
+    policy: Annotated[str, _deciding("cloud, jd, sjd, device, code, speculative or ciar.")] = "ciar",
     rate: Annotated[float | None, _deciding("ciar: steer to this share of tokens asked (0.30).")] = None,
     tau: Annotated[float | None, _deciding("ciar: instead, ask where the statistic is at least this.")] = None,
     statistic: Annotated[
         str | None, _deciding("ciar: risk, interval, width, entropy, max or random (the model's own).")
+    ] = None,
+    share: Annotated[
+        float | None, _deciding("code: share that the cloud draws before the device goes on (0.30).")
     ] = None,
     gamma: Annotated[int | None, _deciding("speculative: tokens in a block (4).")] = None,
     window: Annotated[int | None, _deciding("jd, sjd: positions of one pass (16).")] = None,
@@ -94,6 +97,7 @@ def generate(
             tau=tau,
             rate=rate,
             statistic=statistic,
+            share=share,
             gamma=gamma,
             window=window,
             init=init,

@@ -14,7 +14,7 @@ from pixdraft.decoding.statistics import STATISTICS, Evidence
 from pixdraft.protocol.frames import Strategy
 from pixdraft.runtime import policies
 from pixdraft.runtime.errors import RequestError
-from pixdraft.runtime.policies import POLICIES, CiarPolicy, SpeculativePolicy
+from pixdraft.runtime.policies import POLICIES, CiarPolicy, CodePolicy, SpeculativePolicy
 
 INFO = TableDraft(TableTarget()).info
 
@@ -26,7 +26,7 @@ def evidence(risk: float, position: int = 0) -> Evidence:
 
 
 def test_every_policy_is_known_by_its_name() -> None:
-    assert list(POLICIES) == ["cloud", "jd", "sjd", "device", "speculative", "ciar"]
+    assert list(POLICIES) == ["cloud", "jd", "sjd", "device", "code", "speculative", "ciar"]
     for name, policy in POLICIES.items():
         assert policies.create(name) == policy()
         assert policy.name == name
@@ -41,9 +41,12 @@ def test_parameters_go_through_and_none_means_the_default() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "sentence"),
     [
-        ("magic", {}, r"there is no policy 'magic': the known ones are cloud, jd, sjd, device, speculative, ciar"),
+        ("magic", {}, r"there is no policy 'magic': the known ones are cloud, jd, sjd, device, code, "),
         ("device", {"tau": 0.1}, r"the policy 'device' has no parameter 'tau': leave it out, the policy takes none"),
         ("ciar", {"gamma": 2}, r"'ciar' has no parameter 'gamma': .* takes statistic, tau, rate, eta"),
+        ("code", {"share": 1.0}, r"share is 1\.0: give what the cloud draws first, at least 0 and below 1"),
+        ("code", {"share": float("nan")}, r"share is nan"),
+        ("code", {"rate": 0.3}, r"the policy 'code' has no parameter 'rate': leave it out, the policy takes share"),
         ("speculative", {"gamma": 0}, r"gamma is 0: give .* at least 1"),
         ("sjd", {"window": 0}, r"sjd: window is 0: give a whole number from 1 to 256"),
         ("sjd", {"init": "right"}, r"sjd: init is 'right': the known ones are uniform-onehot, left, uniform"),
@@ -76,6 +79,24 @@ def test_cloud_and_speculative_ask_always_and_device_never() -> None:
     for name, asks in (("cloud", True), ("jd", True), ("sjd", True), ("speculative", True), ("device", False)):
         judge = POLICIES[name]().judge(INFO)
         assert judge(evidence(0.5)) == (asks, None, None)
+
+
+@pytest.mark.parametrize(
+    ("share", "total", "first"), [(0.3, 256, 76), (0.3, 100, 30), (0.3, 1024, 307), (0.29, 100, 29), (0.0, 16, 0)]
+)
+def test_code_streams_the_floor_of_its_share(share: float, total: int, first: int) -> None:
+    policy = CodePolicy(share)
+    assert policy.streamed(total) == first
+    judge = policy.judge(replace(INFO, image_tokens=total))
+    assert [judge(evidence(0.5, n)).ask for n in range(total)] == [n < first for n in range(total)]
+
+
+def test_what_streams_and_what_asks() -> None:
+    assert {name: policy().streamed(16) for name, policy in POLICIES.items()} == {
+        **dict.fromkeys(["cloud", "jd", "sjd"], 16),
+        **dict.fromkeys(["device", "speculative", "ciar"], 0),
+        "code": 4,
+    }
 
 
 def test_ciar_asks_from_tau_on() -> None:

@@ -23,6 +23,7 @@ from pixdraft.runtime.picture import Decision, Picture
 from pixdraft.runtime.policies import (
     CiarPolicy,
     CloudPolicy,
+    CodePolicy,
     DevicePolicy,
     JdPolicy,
     Policy,
@@ -125,6 +126,23 @@ def test_sjd_draws_by_the_target_under_the_rule_of_the_request() -> None:
     assert relaxed.passes < strict.passes < TOTAL - 1
 
 
+@pytest.mark.parametrize(("share", "first"), [(0.3, 4), (0.0, 0), (0.94, 15)])
+def test_code_is_the_target_up_to_its_share_and_the_device_from_there(share: float, first: int) -> None:
+    cloud = UnsteadyCloud(TARGET)
+    request = DrawRequest(PROMPT, 5, CodePolicy(share))
+    picture = asyncio.run(DeviceSession(TableDraft(TARGET), cloud).draw(request))
+    injected = asyncio.run(
+        DeviceSession(TableDraft(TARGET), cloud).draw(DrawRequest(PROMPT, 5, CiarPolicy(rate=0.0), rho=share))
+    )
+    assert picture.tokens.tolist() == injected.tokens.tolist()
+    assert list(picture.decisions) == [Decision.CLOUD] * first + [Decision.KEPT] * (TOTAL - first)
+    assert picture.statistics.cloud_share == first / TOTAL
+    assert picture.passes == max(0, first - 1)  # position 0 comes with the prompt
+    assert cloud.kinds()[: 2 + bool(first)] == ["open", *["generate"] * bool(first), "close"]
+    whole = draw(DrawRequest(PROMPT, 5, CloudPolicy()))
+    assert picture.tokens[:first].tolist() == whole.tokens[:first].tolist()
+
+
 def test_passes_count_verdicts() -> None:
     picture = draw(DrawRequest(PROMPT, 5, SpeculativePolicy(3), rho=0))
     assert picture.passes == sum(frame.kind == "verdict" for frame in picture.frames)
@@ -223,7 +241,7 @@ def test_progress_ends_at_the_whole_picture() -> None:
         assert {of for _, of in seen} == {TOTAL}
 
 
-@pytest.mark.parametrize("policy", [CloudPolicy(), DevicePolicy(), SpeculativePolicy(3), CiarPolicy()])
+@pytest.mark.parametrize("policy", [CloudPolicy(), DevicePolicy(), CodePolicy(), SpeculativePolicy(3), CiarPolicy()])
 def test_the_same_seed_gives_the_same_picture_on_any_link(policy: Policy) -> None:
     request = DrawRequest(PROMPT, 11, policy)
     local, again = draw(request), draw(request)
