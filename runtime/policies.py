@@ -16,7 +16,7 @@ import numpy as np
 
 from pixdraft.decoding import strategies
 from pixdraft.decoding.statistics import STATISTICS, Evidence
-from pixdraft.decoding.thresholds import ThresholdTable, Tracker
+from pixdraft.decoding.thresholds import Learner, ThresholdTable, Tracker, uniform
 from pixdraft.protocol.frames import Strategy
 from pixdraft.runtime.backends import DraftInfo
 from pixdraft.runtime.errors import RequestError
@@ -213,7 +213,8 @@ class CiarPolicy(Policy):
     Attributes:
         statistic: a name in `decoding.statistics.STATISTICS`; None takes the one the draft was calibrated for.
         tau: a fixed threshold; 0 asks everything, since no statistic is negative.
-        rate: the share of tokens to ask instead, 0..1: tau starts at the draft's table and is steered from there.
+        rate: the share of tokens to ask instead, 0..1: tau starts at the draft's table and is steered from there; a
+            draft that was calibrated without this statistic has none, and tau is learned from the picture as it goes.
             Neither given: 0.30.
         eta: speed of the steering; 0 holds the table's tau.
     """
@@ -253,7 +254,7 @@ class CiarPolicy(Policy):
                 return Judgement(value >= tau, value, tau)
 
             return fixed
-        tracker = Tracker(self._table(info), self._rate, self.eta)
+        tracker = self._tracker(info)
 
         def tracked(evidence: Evidence) -> Judgement:
             value, tau = float(statistic(evidence)), tracker.tau
@@ -271,14 +272,13 @@ class CiarPolicy(Policy):
             raise RequestError(f"the draft {info.name!r} names the unknown statistic {name!r}: give statistic by hand")
         return name
 
-    def _table(self, info: DraftInfo) -> ThresholdTable:
+    def _tracker(self, info: DraftInfo) -> Tracker:
         name = self._name(info)
-        if not (pairs := info.thresholds.get(name)):
-            known = f"take {' or '.join(info.thresholds)}" if info.thresholds else "there are none for any other"
-            raise RequestError(
-                f"the draft {info.name!r} has no thresholds for the statistic {name!r}: give tau, or {known}"
-            )
-        return ThresholdTable(name, tuple((rate, tau) for rate, tau in pairs))
+        if name == "random":  # of which no draft is needed to know the quantiles
+            return Tracker(uniform(name), self._rate, self.eta)
+        if pairs := info.thresholds.get(name):
+            return Tracker(ThresholdTable(name, tuple((rate, tau) for rate, tau in pairs)), self._rate, self.eta)
+        return Learner(name, self._rate, self.eta)
 
 
 POLICIES: dict[str, type[Policy]] = {

@@ -52,7 +52,11 @@ def generate(
     rate: Annotated[float | None, _deciding("ciar: steer to this share of tokens asked (0.30).")] = None,
     tau: Annotated[float | None, _deciding("ciar: instead, ask where the statistic is at least this.")] = None,
     statistic: Annotated[
-        str | None, _deciding("ciar: risk, interval, width, entropy, max or random (the model's own).")
+        str | None,
+        _deciding(
+            "ciar: risk, interval, width, discrete-100, discrete-300, entropy, max, softmaxcorr or random "
+            "(the model's own)."
+        ),
     ] = None,
     share: Annotated[
         float | None, _deciding("code: share that the cloud draws before the device goes on (0.30).")

@@ -145,11 +145,23 @@ def test_without_a_rate_it_is_thirty_percent() -> None:
     assert CiarPolicy().judge(INFO)(evidence(0.0)).tau == pytest.approx(0.7)
 
 
-def test_a_draft_without_the_table_is_named() -> None:
-    with pytest.raises(RequestError, match=r"'table-draft' has no thresholds for .* 'entropy': give tau, or take risk"):
-        CiarPolicy("entropy").judge(INFO)
-    with pytest.raises(RequestError, match="there are none for any other"):
-        CiarPolicy().judge(replace(INFO, thresholds={}))
+def test_a_draft_that_names_an_unknown_statistic_is_named() -> None:
     with pytest.raises(RequestError, match="names the unknown statistic 'mood'"):
         CiarPolicy().judge(replace(INFO, statistic="mood"))
-    assert CiarPolicy("entropy", tau=0.1).judge(INFO)(evidence(0.0)).ask
+
+
+def test_without_a_table_tau_is_learned_from_the_picture() -> None:
+    assert "entropy" not in INFO.thresholds
+    for judge in (CiarPolicy("entropy").judge(INFO), CiarPolicy().judge(replace(INFO, thresholds={}))):
+        assert judge(evidence(0.3))[::2] == (True, 0.0)  # the first is asked
+    judge = CiarPolicy(rate=0.3).judge(replace(INFO, thresholds={}))
+    asked = [judge(evidence(risk)).ask for risk in np.random.default_rng(0).uniform(0.2, 0.4, 256)]
+    assert np.mean(asked) == pytest.approx(0.3, abs=0.02)
+    assert np.mean(asked[:64]) == pytest.approx(0.3, abs=0.1)
+
+
+def test_random_asks_the_share_it_is_told_and_needs_no_table() -> None:
+    judge = CiarPolicy("random", rate=0.2, eta=0.0).judge(INFO)
+    seen = [judge(evidence(0.5, position)) for position in range(4000)]
+    assert seen[0].tau == pytest.approx(0.8)
+    assert np.mean([judgement.ask for judgement in seen]) == pytest.approx(0.2, abs=0.02)
