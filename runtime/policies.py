@@ -108,7 +108,7 @@ class CloudPolicy(Policy):
         return lambda _: Judgement(True)
 
 
-class _JacobiPolicy(CloudPolicy, strategies.Jacobi):
+class _StrategyPolicy(CloudPolicy, strategies.Strategy):
     """The target draws everything by a strategy of `decoding.strategies`, which this is at the same time."""
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class _JacobiPolicy(CloudPolicy, strategies.Jacobi):
 
 
 @dataclass(frozen=True)
-class SjdPolicy(_JacobiPolicy, strategies.SJD):
+class SjdPolicy(_StrategyPolicy, strategies.SJD):
     """Speculative Jacobi decoding at the cloud: fewer passes of the target; the request's rule judges its guesses.
 
     Guesses begin anew where a broken stream is taken up: then, and only then, the same request draws another picture.
@@ -134,10 +134,20 @@ class SjdPolicy(_JacobiPolicy, strategies.SJD):
 
 
 @dataclass(frozen=True)
-class JdPolicy(_JacobiPolicy, strategies.JD):
+class JdPolicy(_StrategyPolicy, strategies.JD):
     """Jacobi decoding at the cloud: the picture of the policy `cloud`, in fewer passes."""
 
     name = "jd"
+
+
+@dataclass(frozen=True)
+class Eagle2Policy(_StrategyPolicy, strategies.EAGLE2):
+    """EAGLE-2 at the cloud: a drafter beside the target guesses trees, the request's rule judges them.
+
+    The cloud refuses where its model has no drafter.
+    """
+
+    name = "eagle2"
 
 
 @dataclass(frozen=True)
@@ -283,7 +293,16 @@ class CiarPolicy(Policy):
 
 POLICIES: dict[str, type[Policy]] = {
     policy.name: policy
-    for policy in (CloudPolicy, JdPolicy, SjdPolicy, DevicePolicy, CodePolicy, SpeculativePolicy, CiarPolicy)
+    for policy in (
+        CloudPolicy,
+        JdPolicy,
+        SjdPolicy,
+        Eagle2Policy,
+        DevicePolicy,
+        CodePolicy,
+        SpeculativePolicy,
+        CiarPolicy,
+    )
 }
 
 

@@ -22,7 +22,7 @@ class DrawRequest:
         prompt: the text.
         seed: of the counter RNG, 0 <= seed < 2**64; the same request and seed give the same picture.
         policy: who decides a token.
-        rule: how the cloud judges asked tokens, and its own guesses where it draws by the policy `sjd`.
+        rule: how the cloud judges asked tokens, and its own guesses where it draws by the policy `sjd` or `eagle2`.
         sampling: guidance, temperature, top-k, top-p; None takes the guidance that the draft was trained for and
             leaves the rest alone.
         rho: share of the picture that the cloud draws first and injects, 0 <= rho < 1; None takes the policy's own.

@@ -118,6 +118,7 @@ def test_rules_are_written_with_their_parameters() -> None:
         (["--policy", "code", "--share", "1"], "share is 1.0"),
         (["--policy", "code", "--rho", "0.1"], "the policy 'code' takes no prefix"),
         (["--policy", "sjd", "--window", "0"], "sjd: window is 0"),
+        (["--policy", "eagle2", "--tree-depth", "99"], "eagle2: depth is 99"),
         (["--policy", "jd", "--coupling", "maximal"], "jd: coupling is 'maximal'"),
         (["--seed", "-1"], "seed is -1"),
         (["--seed", "x"], "--seed"),

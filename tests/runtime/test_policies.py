@@ -26,7 +26,7 @@ def evidence(risk: float, position: int = 0) -> Evidence:
 
 
 def test_every_policy_is_known_by_its_name() -> None:
-    assert list(POLICIES) == ["cloud", "jd", "sjd", "device", "code", "speculative", "ciar"]
+    assert list(POLICIES) == ["cloud", "jd", "sjd", "eagle2", "device", "code", "speculative", "ciar"]
     for name, policy in POLICIES.items():
         assert policies.create(name) == policy()
         assert policy.name == name
@@ -41,7 +41,7 @@ def test_parameters_go_through_and_none_means_the_default() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "sentence"),
     [
-        ("magic", {}, r"there is no policy 'magic': the known ones are cloud, jd, sjd, device, code, "),
+        ("magic", {}, r"there is no policy 'magic': the known ones are cloud, jd, sjd, eagle2, device, "),
         ("device", {"tau": 0.1}, r"the policy 'device' has no parameter 'tau': leave it out, the policy takes none"),
         ("ciar", {"gamma": 2}, r"'ciar' has no parameter 'gamma': .* takes statistic, tau, rate, eta"),
         ("code", {"share": 1.0}, r"share is 1\.0: give what the cloud draws first, at least 0 and below 1"),
@@ -51,6 +51,8 @@ def test_parameters_go_through_and_none_means_the_default() -> None:
         ("sjd", {"window": 0}, r"sjd: window is 0: give a whole number from 1 to 256"),
         ("sjd", {"init": "right"}, r"sjd: init is 'right': the known ones are uniform-onehot, left, uniform"),
         ("jd", {"coupling": "maximal"}, r"jd: coupling is 'maximal': the known ones are none, common"),
+        ("eagle2", {"depth": 17}, r"eagle2: depth is 17: give a whole number from 0 to 16"),
+        ("eagle2", {"window": 4}, r"'eagle2' has no parameter 'window': .* takes total_tokens, depth, top_k"),
         ("cloud", {"window": 4}, r"'cloud' has no parameter 'window'"),
         ("ciar", {"tau": 0.1, "rate": 0.1}, r"tau and rate are both given"),
         ("ciar", {"tau": -0.1}, r"tau is -0\.1: give a threshold of at least 0"),
@@ -69,14 +71,24 @@ def test_a_policy_tells_the_cloud_how_to_draw() -> None:
     assert policies.create("cloud").strategy == Strategy()
     made = policies.create("sjd", window=8, coupling="maximal").strategy
     assert made == Strategy("sjd", {"window": 8, "init": "uniform-onehot", "coupling": "maximal"})
-    for name in ("jd", "sjd"):
+    assert policies.create("eagle2", depth=2).strategy == Strategy(
+        "eagle2", {"total_tokens": 59, "depth": 2, "top_k": 10}
+    )
+    for name in ("jd", "sjd", "eagle2"):
         policy = policies.create(name)
         assert (policy.streams, policy.keeps, policy.injects) == (True, False, False)
         assert strategies.create(policy.strategy.name, policy.strategy.parameters).parameters == asdict(policy)
 
 
 def test_cloud_and_speculative_ask_always_and_device_never() -> None:
-    for name, asks in (("cloud", True), ("jd", True), ("sjd", True), ("speculative", True), ("device", False)):
+    for name, asks in (
+        ("cloud", True),
+        ("jd", True),
+        ("sjd", True),
+        ("eagle2", True),
+        ("speculative", True),
+        ("device", False),
+    ):
         judge = POLICIES[name]().judge(INFO)
         assert judge(evidence(0.5)) == (asks, None, None)
 
@@ -93,7 +105,7 @@ def test_code_streams_the_floor_of_its_share(share: float, total: int, first: in
 
 def test_what_streams_and_what_asks() -> None:
     assert {name: policy().streamed(16) for name, policy in POLICIES.items()} == {
-        **dict.fromkeys(["cloud", "jd", "sjd"], 16),
+        **dict.fromkeys(["cloud", "jd", "sjd", "eagle2"], 16),
         **dict.fromkeys(["device", "speculative", "ciar"], 0),
         "code": 4,
     }

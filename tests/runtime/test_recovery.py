@@ -31,6 +31,7 @@ from pixdraft.runtime.policies import (
     CiarPolicy,
     CloudPolicy,
     CodePolicy,
+    Eagle2Policy,
     JdPolicy,
     Policy,
     SjdPolicy,
@@ -44,7 +45,7 @@ PROMPT = "xx xxxx"
 TARGET = TableTarget()
 TOTAL = TARGET.info.image_tokens
 QUICK = Patience(tries=2, backoff=0.001, busy=0.05)
-POLICIES: list[Policy] = [CloudPolicy(), JdPolicy(4), SpeculativePolicy(3), CiarPolicy(tau=0.6)]
+POLICIES: list[Policy] = [CloudPolicy(), JdPolicy(4), Eagle2Policy(9, 2, 3), SpeculativePolicy(3), CiarPolicy(tau=0.6)]
 by_name = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 
 
