@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from pixdraft.trials.draw_many import Method
 
 if TYPE_CHECKING:
-    from pixdraft.runtime.backends import DraftInfo
+    from pixdraft.models.registry import ModelFolder
 
 REQUEST = ("rho", "draft_top_k", "conditioning")
 SAMPLING = ("guidance", "temperature", "top_k", "top_p")
+DRAFTED = "eagle2"  # the policy that needs a drafter beside the target
 
 _PART = re.compile(r"\s*([a-z][a-z0-9+-]*?)\s*(?::(.*))?")
 _WORDS = {"yes": True, "true": True, "no": False, "false": False}
@@ -87,8 +88,8 @@ def parse(text: str) -> Described:
     return Described(name, parameters, judged, rule_parameters, request, sampling)
 
 
-def check(text: str, info: DraftInfo) -> Method:
-    """The method that a text describes, once it is seen that this version and this draft can run it.
+def check(text: str, folder: ModelFolder) -> Method:
+    """The method that a text describes, once it is seen that this version and this model can run it.
 
     Raises:
         MethodError: they cannot; one sentence that names the method.
@@ -96,8 +97,10 @@ def check(text: str, info: DraftInfo) -> Method:
     import numpy as np
 
     from pixdraft.decoding import acceptance
+    from pixdraft.runtime.backends.torch_backend import draft_info
 
     described = parse(text)
+    info = draft_info(folder)
     method = described.method(info.guidance)
     try:
         request = method.ask_for("a prompt", 0).fitted(info)
@@ -105,6 +108,8 @@ def check(text: str, info: DraftInfo) -> Method:
         acceptance.create(described.rule, described.rule_parameters, np.eye(2))
     except (ValueError, TypeError) as error:
         raise MethodError(f"the method {text!r} cannot run here: {error}") from error
+    if described.policy == DRAFTED and not folder.has_eagle:
+        raise MethodError(f"the method {text!r} cannot run here: {folder.path} holds no drafter (eagle.safetensors)")
     return method
 
 

@@ -6,18 +6,16 @@ from typing import Any
 
 import pytest
 
-from pixdraft.models.registry import find
+from pixdraft.models.registry import ModelFolder, find
 from pixdraft.protocol.frames import Rule, Sampling
-from pixdraft.runtime.backends import DraftInfo
-from pixdraft.runtime.backends.torch_backend import draft_info
 from pixdraft.runtime.policies import CiarPolicy, SjdPolicy
 from pixdraft.trials.methods import Described, MethodError, check, parse
 from tiny import GUIDANCE
 
 
 @pytest.fixture(scope="module")
-def info(model: str) -> DraftInfo:
-    return draft_info(find(model))
+def folder(model: str) -> ModelFolder:
+    return find(model)
 
 
 @pytest.mark.parametrize(
@@ -58,23 +56,23 @@ def test_what_is_no_method(text: str, words: str) -> None:
         parse(text)
 
 
-def test_a_method_asks_for_pictures(info: DraftInfo) -> None:
-    method = check("ciar:rate=0.5 + csd:lam=0.5,delta=0.65 @ rho=0.1,top_k=5", info)
+def test_a_method_asks_for_pictures(folder: ModelFolder) -> None:
+    method = check("ciar:rate=0.5 + csd:lam=0.5,delta=0.65 @ rho=0.1,top_k=5", folder)
     request = method.ask_for("red apple", 7)
     assert (request.prompt, request.seed) == ("red apple", 7)
     assert request.policy == CiarPolicy(rate=0.5)
     assert request.rule == Rule("csd", {"lam": 0.5, "delta": 0.65})
     assert request.sampling == Sampling(guidance=GUIDANCE, top_k=5)  # the model's own, where none is given
     assert request.rho == 0.1
-    plain = check("sjd:init=uniform", info).ask_for("red apple", 7)
+    plain = check("sjd:init=uniform", folder).ask_for("red apple", 7)
     assert (plain.policy, plain.rule, plain.sampling) == (SjdPolicy(init="uniform"), Rule(), None)
 
 
-def test_equal_methods_share_a_label(info: DraftInfo) -> None:
-    labels = {check(text, info).label for text in ("sjd:window=8,init=left", "sjd : init=left, window=8 + lossless")}
+def test_equal_methods_share_a_label(folder: ModelFolder) -> None:
+    labels = {check(text, folder).label for text in ("sjd:window=8,init=left", "sjd : init=left, window=8 + lossless")}
     assert len(labels) == 1
     others = ("sjd:window=9,init=left", "sjd:window=8,init=left+csd", "sjd:window=8,init=left@top_k=5")
-    assert not labels & {check(text, info).label for text in others}
+    assert not labels & {check(text, folder).label for text in others}
 
 
 @pytest.mark.parametrize(
@@ -92,12 +90,21 @@ def test_equal_methods_share_a_label(info: DraftInfo) -> None:
         ("device@rho=0.5", "takes no prefix"),
     ],
 )
-def test_what_cannot_run_is_one_sentence(info: DraftInfo, text: str, words: str) -> None:
+def test_what_cannot_run_is_one_sentence(folder: ModelFolder, text: str, words: str) -> None:
     with pytest.raises(MethodError, match=words) as refused:
-        check(text, info)
+        check(text, folder)
     assert text.split("@")[0] in str(refused.value)
 
 
-def test_a_codebook_rule_needs_no_codebook_yet(info: DraftInfo) -> None:
-    rule: Any = check("speculative+lantern:k=3,delta=0.2", info).ask_for("x", 0).rule
+def test_a_model_without_a_drafter_grows_no_trees(folder: ModelFolder) -> None:
+    assert not folder.has_eagle
+    with pytest.raises(MethodError, match=r"holds no drafter \(eagle\.safetensors\)"):
+        check("eagle2 + lantern:k=3", folder)
+    files = {**folder.config["files"], "eagle.safetensors": "0"}
+    drafted = ModelFolder(folder.path, {**folder.config, "files": files})
+    assert check("eagle2:depth=2 + lantern:k=3", drafted).parameters == {"depth": 2}
+
+
+def test_a_codebook_rule_needs_no_codebook_yet(folder: ModelFolder) -> None:
+    rule: Any = check("speculative+lantern:k=3,delta=0.2", folder).ask_for("x", 0).rule
     assert rule == Rule("lantern", {"k": 3, "delta": 0.2})
