@@ -43,7 +43,7 @@ def test_draws_keeps_and_reports(run: Run, target: TableTarget, tmp_path: Path) 
     assert len(read_trace(tmp_path / "apple.jsonl").tokens) == 16
 
 
-@pytest.mark.parametrize("policy", ["cloud", "jd", "sjd", "device", "code", "speculative", "ciar"])
+@pytest.mark.parametrize("policy", ["cloud", "jd", "sjd", "eagle2", "device", "code", "speculative", "ciar"])
 def test_every_policy_draws_through_a_cloud(run: Run, cloud: str, policy: str) -> None:
     result = run("generate", "pear", "--policy", policy, "--cloud", cloud, "--json")
     assert result.exit_code == 0, result.stderr
