@@ -59,7 +59,8 @@ def test_it_is_a_target_model_with_a_drafter(target: TorchTarget) -> None:
 @pytest.mark.parametrize("before", [0, 1, 6, 12])
 def test_every_branch_is_what_single_steps_say(target: TorchTarget, guidance: float, before: int) -> None:
     rows = target.forward_tree(CODES, PARENTS, fed(target, guidance, before))
-    assert (rows.shape, rows.dtype) == ((7, 16), np.float32)
+    assert rows.shape == (7, 16)
+    assert rows.dtype == np.float32
     for node, path in enumerate(PATHS):
         alone = fed(target, guidance, before)
         near(rows[node], target.forward(CODES[path], alone)[-1])
@@ -190,7 +191,8 @@ def draw(target: TorchTarget, parameters: dict[str, float | str], name: str = "e
     before = session.tokens
     frame = Generate("s", before.size, arrays.prefix_hash(before), 16 - before.size, Strategy(name, parameters))
     list(session.generate(frame, 4))
-    return session.tokens.tolist()
+    drawn: list[int] = session.tokens.tolist()
+    return drawn
 
 
 def test_a_cloud_session_draws_by_the_real_drafter(target: TorchTarget) -> None:
