@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,7 @@ class TimedTarget:
     def __init__(self, model: TargetModel, metrics: Metrics) -> None:
         self.info = model.info
         self.codebook = model.codebook
+        self.drafter = model.drafter
         self._model = model
         self._metrics = metrics
 
@@ -72,11 +75,23 @@ class TimedTarget:
         self, tokens: NDArray[np.integer[Any]], cache: Any, features: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
         """See `TargetModel.forward`."""
-        start = time.perf_counter()
-        logits = self._model.forward(tokens, cache, features)
-        self._metrics.forward_seconds.observe(time.perf_counter() - start)
-        self._metrics.forward_passes.inc()
-        return logits
+        with self._pass():
+            return self._model.forward(tokens, cache, features)
+
+    def forward_tree(
+        self,
+        tokens: NDArray[np.integer[Any]],
+        parents: NDArray[np.integer[Any]],
+        cache: Any,
+        features: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
+        """See `TargetModel.forward_tree`."""
+        with self._pass():
+            return self._model.forward_tree(tokens, parents, cache, features)
+
+    def keep(self, cache: Any, path: Sequence[int]) -> None:
+        """See `TargetModel.keep`."""
+        self._model.keep(cache, path)
 
     def truncate(self, cache: Any, length: int) -> None:
         """See `TargetModel.truncate`."""
@@ -85,3 +100,10 @@ class TimedTarget:
     def decode(self, tokens: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
         """See `TargetModel.decode`."""
         return self._model.decode(tokens)
+
+    @contextmanager
+    def _pass(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._metrics.forward_seconds.observe(time.perf_counter() - start)
+        self._metrics.forward_passes.inc()

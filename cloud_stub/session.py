@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixdraft.cloud_stub import jacobi
+from pixdraft.cloud_stub.trees import Trees
 from pixdraft.cloud_stub.verification import judge
 from pixdraft.decoding import acceptance, rng, sampling, strategies
 from pixdraft.models.target import PromptError, TargetInfo, TargetModel
@@ -115,6 +116,12 @@ class CloudSession:
             strategy = strategies.create(frame.strategy.name, frame.strategy.parameters)
         except strategies.StrategyError as error:
             raise ProtocolError("request", f"strategy: {error}") from error
+        if isinstance(strategy, strategies.EAGLE2) and self._model.drafter is None:
+            raise ProtocolError(
+                "request",
+                f"strategy: eagle2: the model {self._model.info.name!r} has no drafter (eagle.safetensors): train one "
+                "with `pixdraft train eagle` and publish it, or draw by sjd",
+            )
         if self._streamed is not None and self._streamed[0] == frame:
             yield from self._streamed[1]
             return
@@ -132,6 +139,9 @@ class CloudSession:
 
     def _draw_by(self, strategy: strategies.Strategy, end: int, chunk: int) -> Iterator[NDArray[np.int64]]:
         """Draw and settle up to `end`; the tokens as they come."""
+        if isinstance(strategy, strategies.EAGLE2) and (drafter := self._model.drafter) is not None:
+            grown = Trees(self._model, drafter, self._cache, strategy, self._rule, self._seed, self._probabilities)
+            yield from self._draw_by_trees(grown, end)
         if isinstance(strategy, strategies.Jacobi):
             last = int(self._tokens[self._length - 1]) if self._length else None
             ahead = jacobi.window(strategy, self._rule, self.shape.vocab_size, self._seed, self._length, end, last)
@@ -141,6 +151,26 @@ class CloudSession:
                 yield settled
         while self._length < end:
             yield np.array(list(self.draw(min(chunk, end - self._length))), np.int64)
+
+    def _draw_by_trees(self, trees: Trees, end: int) -> Iterator[NDArray[np.int64]]:
+        """Draw and settle up to `end`: the first token by the prompt's own logits, then what stands of each tree.
+
+        Where the cache lacks more than the last token, as after a session was rebuilt, a pass fills it and settles
+        nothing: so the trees are those of an unbroken session, and the tokens too.
+        """
+        if not self._length:
+            u = rng.uniform(self._seed, 0, rng.RESIDUAL)
+            first = np.array([sampling.sample(self._probabilities(self._first_logits), u)])
+            self._settle(first)
+            yield first
+        while (base := self._length) < end:
+            if self._cached < base - 1:
+                self._feed(base - 1)
+            settled, cached = trees.take(self.tokens, self._features[base - 1], end - base)
+            self._passes += 1
+            self._cached += cached
+            self._settle(settled)
+            yield settled
 
     def verify(self, frame: Verify) -> Verdict:
         """Answer a `Verify` with one forward pass; the same frame again with the same verdict and none."""
@@ -190,12 +220,19 @@ class CloudSession:
             self._features[self._length : self._length + n] = 0.0 if features is None else features
         rows = self._first_logits[None]
         if end > self._cached:
-            fed = self._features[self._cached : end]
-            logits = self._model.forward(self._tokens[self._cached : end], self._cache, fed if fed.any() else None)
-            rows = logits[self._length - self._cached - 1 :] if self._length else np.concatenate([rows, logits])
-            self._cached = end
-            self._passes += 1
+            before = self._cached
+            logits = self._feed(end)
+            rows = logits[self._length - before - 1 :] if self._length else np.concatenate([rows, logits])
         return rows
+
+    def _feed(self, end: int) -> NDArray[np.float32]:
+        """One pass over the tokens that the cache lacks up to `end`; the logits after each."""
+        fed = slice(self._cached, end)
+        features = self._features[fed]
+        logits = self._model.forward(self._tokens[fed], self._cache, features if features.any() else None)
+        self._cached = end
+        self._passes += 1
+        return logits
 
     def _settle(self, tokens: NDArray[Any], features: NDArray[np.float32] | None = None, featured: int = 0) -> None:
         """Append tokens; the first `featured` of them carry features (where there are any), the others none."""

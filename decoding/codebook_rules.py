@@ -144,6 +144,16 @@ class _Neighbourhood(Rule):
             row[self.neighbours(target, int(x))] = 0.0
         return norm_positive(q - without, q)
 
+    def struck(self, q: Floats, token: int) -> Floats:
+        """Q without x and its m neighbours, renormalised: the tree form of the papers.
+
+        Their code strikes all k neighbours where x borrows from one; here, as in the chain, those that x borrows from.
+        """
+        left = q.copy()
+        left[token] = 0.0
+        left[self.neighbours(q, token)] = 0.0
+        return norm_positive(left, q)
+
 
 @dataclass(frozen=True)
 class LANTERN(_Neighbourhood):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 DRAFT = 0  # the draft token AT a position
-ACCEPT = 1  # the test of the token at a position
+ACCEPT = 1  # the test of the token at a position; of guesses that compete for it (see `again`): one draw each
 RESIDUAL = 2  # the residual or the bonus token at a position
 TARGET = 3  # a target token at a position: the cloud's own pictures, and an injected prefix
 RANDOM = 4  # the "random" statistic: whether to ask, never which token

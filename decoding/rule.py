@@ -64,6 +64,23 @@ class Rule(ABC):
         """`residuals` for one token: float64 [V]."""
         return np.asarray(self.residuals(q[None], p[None], [token])[0], np.float64)
 
+    def certain(self, q: Floats, token: int, index: int = 0) -> float:
+        """b for a token that was no draw but a guess: its p is one-hot, and q / p is q(x). Arguments as above."""
+        return self.probability(q, _one_hot(q, token), token, index)
+
+    def struck(self, q: Floats, token: int) -> Floats:
+        """What is left of q [V] for further guesses and for the draw, once such a guess is rejected.
+
+        By default the residual, which for a one-hot p is q without x, renormalised.
+        """
+        return self.residual(q, _one_hot(q, token), token)
+
+
+def _one_hot(q: Floats, token: int) -> Floats:
+    p = np.zeros_like(q)
+    p[token] = 1.0
+    return p
+
 
 def block(q: Floats, p: Floats, tokens: ArrayLike) -> Tokens:
     """The tokens as int64 [n], once they and the distributions [n, V] are seen to fit each other."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,19 @@ def width(evidence: Evidence) -> Floats:
     return intervals.width(*evidence.bounds)
 
 
+def discrete(evidence: Evidence, k: int) -> Floats:
+    """U over the k most probable codes only, all of them where V <= k: Discrete(k) of CIAR's ablation.
+
+    The paper enumerates solutions of k codes and does not define the set; this is the reading decided here. The codes
+    are the k largest centres, whatever was truncated before the draw, ties going to the lowest id; bounds are those of
+    the whole vocabulary.
+    """
+    lower, upper = evidence.bounds
+    kept = sampling.keep_top(evidence.center, k)
+    shape = (*lower.shape[:-1], min(k, lower.shape[-1]))
+    return intervals.uncertainty(lower[kept].reshape(shape), upper[kept].reshape(shape))
+
+
 def entropy(evidence: Evidence) -> Floats:
     """Entropy of p, in nats (Entropy-Lens among CIAR's baselines)."""
     return sampling.entropy(evidence.p)
@@ -60,6 +73,20 @@ def entropy(evidence: Evidence) -> Floats:
 def inverse_confidence(evidence: Evidence) -> Floats:
     """1 - max p."""
     return np.asarray(1.0 - evidence.p.max(axis=-1), np.float64)
+
+
+def softmax_correlation(evidence: Evidence) -> Floats:
+    """1 - cos(C, R), C = p^T p and R = diag(p): SoftmaxCorr of one position.
+
+    SoftmaxCorr (Tu, Deng, Zheng and Gedeon, TMLR 2024, arXiv 2406.09908) ranks classifiers: C = P^T P / N over the
+    softmax rows P of N pictures, R the diagonal matrix of how often each class is expected, cos their cosine. How CIAR
+    takes it of one token is not published. Decided here: N = 1, and p itself is what is expected, which leaves
+    sum p^3 / (sum p^2)^(3/2): 1 for a certain code, 1 / sqrt(m) for m equally likely ones. (A reference that is the
+    same for all codes would give 1 / sqrt(V) for every p.)
+    """
+    square = np.square(evidence.p)
+    cosine = (square * evidence.p).sum(axis=-1) / square.sum(axis=-1) ** 1.5
+    return np.asarray(np.maximum(1.0 - cosine, 0.0), np.float64)  # rounding may lift a cosine past 1
 
 
 def risk(evidence: Evidence) -> Floats:
@@ -77,8 +104,11 @@ Statistic = Callable[[Evidence], Floats]
 STATISTICS: dict[str, Statistic] = {
     "interval": interval,
     "width": width,
+    "discrete-100": partial(discrete, k=100),
+    "discrete-300": partial(discrete, k=300),
     "entropy": entropy,
     "max": inverse_confidence,
+    "softmaxcorr": softmax_correlation,
     "risk": risk,
     "random": random,
 }

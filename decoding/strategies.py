@@ -29,6 +29,16 @@ class Strategy:
 
     name: ClassVar[str]
 
+    def __post_init__(self) -> None:
+        """Raise StrategyError where a field is out of range, and make whole numbers of whole floats."""
+
+    def _whole(self, field: str, least: int, most: int) -> None:
+        value: Any = getattr(self, field)
+        whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
+        if not whole or not least <= value <= most:
+            raise StrategyError(f"{self.name}: {field} is {value!r}: give a whole number from {least} to {most}")
+        object.__setattr__(self, field, int(value))
+
     @property
     def parameters(self) -> dict[str, Any]:
         """Its fields by name, as `create` takes them."""
@@ -65,11 +75,7 @@ class Jacobi(Strategy):
     couplings: ClassVar[tuple[str, ...]] = tuple(COUPLINGS)
 
     def __post_init__(self) -> None:
-        window: Any = self.window
-        whole = isinstance(window, int | float) and not isinstance(window, bool) and float(window).is_integer()
-        if not whole or not 1 <= window <= MAX_WINDOW:
-            raise StrategyError(f"{self.name}: window is {window!r}: give a whole number from 1 to {MAX_WINDOW}")
-        object.__setattr__(self, "window", int(window))
+        self._whole("window", 1, MAX_WINDOW)
         for field, known in (("init", INITS), ("coupling", self.couplings)):
             if (value := getattr(self, field)) not in known:
                 raise StrategyError(f"{self.name}: {field} is {value!r}: the known ones are {', '.join(known)}")
@@ -101,7 +107,31 @@ class JD(Jacobi):
     couplings: ClassVar[tuple[str, ...]] = ("none", "common")
 
 
-STRATEGIES: dict[str, type[Strategy]] = {strategy.name: strategy for strategy in (Sequential, JD, SJD)}
+@dataclass(frozen=True)
+class EAGLE2(Strategy):
+    """EAGLE-2 (arXiv 2406.16858): a small drafter beside the target guesses trees, one pass of the target judges each.
+
+    With the lossless rule the tokens are distributed as the target's own; with `lantern` or `lantern++` it is LANTERN
+    (arXiv 2410.03355, 2502.06352). The target must have a drafter. See `decoding.tree`.
+
+    Attributes:
+        total_tokens: nodes of a tree, the root among them, 2 to 256.
+        depth: rounds of growth after the first guesses, 0 to 16; a tree is at most one position deeper.
+        top_k: guesses that a round expands, and codes that each gets, 1 to 64. Not the top-k of the sampling.
+    """
+
+    total_tokens: int = 59
+    depth: int = 4
+    top_k: int = 10
+    name: ClassVar[str] = "eagle2"
+
+    def __post_init__(self) -> None:
+        self._whole("total_tokens", 2, MAX_WINDOW)
+        self._whole("depth", 0, 16)
+        self._whole("top_k", 1, 64)
+
+
+STRATEGIES: dict[str, type[Strategy]] = {strategy.name: strategy for strategy in (Sequential, JD, SJD, EAGLE2)}
 
 
 def create(name: str, parameters: Mapping[str, Any] | None = None) -> Strategy:

@@ -96,6 +96,12 @@ def calibrate(statistic: str, values: ArrayLike, rates: Iterable[float] = DEFAUL
     return ThresholdTable(statistic, tuple(zip(ascending, taus.tolist(), strict=True)))
 
 
+def uniform(statistic: str) -> ThresholdTable:
+    """The exact table of a statistic that is uniform in [0, 1): tau = 1 - rate."""
+    edge = 2.0**-30
+    return ThresholdTable(statistic, ((edge, 1.0 - edge), (1.0 - edge, edge)))
+
+
 class Tracker:
     """Steers tau while positions go by, so that the wanted share is asked where pictures differ from the held-out ones.
 
@@ -129,4 +135,28 @@ class Tracker:
             moved = self._looked_up - self._eta * (asked - self._wanted)
             self._looked_up = min(max(moved, self._table.pairs[0][0]), self._table.pairs[-1][0])
             self.tau = self._table.tau(self._looked_up)
+        return asked
+
+
+class Learner(Tracker):
+    """Steers tau where there is no table: what a picture has shown so far stands in for held-out values.
+
+    The first position is asked (no statistic is negative), every later tau is the quantile of the values before it, at
+    the rate that the steering has come to. It takes some tens of positions to know the picture.
+
+    Attributes:
+        tau: the threshold of the next position.
+    """
+
+    def __init__(self, statistic: str, rate: float, eta: float = DEFAULT_ETA) -> None:
+        """As `Tracker`, for a statistic that is never negative."""
+        super().__init__(ThresholdTable(statistic, ((DEFAULT_RATES[0], 0.0), (DEFAULT_RATES[-1], 0.0))), rate, eta)
+        self._values: list[float] = []
+
+    def update(self, value: float) -> bool:
+        """See `Tracker.update`."""
+        asked = super().update(value)
+        self._values.append(value)
+        self._table = calibrate(self._table.statistic, self._values)
+        self.tau = self._table.tau(self._looked_up)
         return asked

@@ -1,7 +1,8 @@
 """Model folders: ``config.json`` and its safetensors files, checked before anything is built from them.
 
 A folder holds three files: ``tokenizer.safetensors``, ``target.safetensors`` (with the cloud's half of phi under
-``conditioning.``) and ``draft.safetensors``. A name instead of a path means a model that ships with the package.
+``conditioning.``) and ``draft.safetensors``; it may hold a fourth, ``eagle.safetensors``, the target's drafter. A name
+instead of a path means a model that ships with the package.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pixdraft.models.target import TargetInfo
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from pixdraft.models.eagle import Eagle
     from pixdraft.models.inter_head import Conditioning, DraftTransformer
     from pixdraft.models.tokenizer import VQTokenizer
     from pixdraft.models.torch_target import TorchTarget
@@ -91,6 +93,11 @@ class ModelFolder:
             bottleneck=self.draft["bottleneck"],
             guidance=float(self._field("guidance", int, float)),
         )
+
+    @property
+    def has_eagle(self) -> bool:
+        """Whether the description names the optional ``eagle.safetensors``."""
+        return "eagle.safetensors" in self._field("files", dict)
 
     def hash(self, part: str) -> str:
         """The SHA-256 (hex) that the description gives for ``PART.safetensors``."""
@@ -198,6 +205,17 @@ def load_draft_transformer(folder: ModelFolder) -> DraftTransformer:
     return draft
 
 
+def load_eagle(folder: ModelFolder) -> Eagle | None:
+    """The target's drafter; None where the folder has none."""
+    from pixdraft.models.eagle import Eagle
+
+    if not folder.has_eagle:
+        return None
+    eagle = Eagle(folder.transformer)
+    _fill(eagle, folder.weights("eagle"), folder, "eagle")
+    return eagle
+
+
 def load_target(name_or_path: str | Path = "emoji") -> TorchTarget:
     """The full model, ready to be served.
 
@@ -210,7 +228,7 @@ def load_target(name_or_path: str | Path = "emoji") -> TorchTarget:
     folder = find(name_or_path)
     decoder, conditioning = load_transformer(folder)
     encoder = WordEncoder(folder.words, folder.transformer.condition_length, folder.framing)
-    return TorchTarget(folder.info, decoder, conditioning, load_tokenizer(folder), encoder)
+    return TorchTarget(folder.info, decoder, conditioning, load_tokenizer(folder), encoder, load_eagle(folder))
 
 
 __all__ = ["BUNDLED", "ConfigError", "ModelError", "ModelFolder", "find", "load_draft_transformer", "load_target"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -50,6 +51,22 @@ class OpenedPrompt:
     condition: NDArray[Any]
 
 
+class TreeDrafter(Protocol):
+    """A small network beside the target that guesses what it will draw, for `decoding.tree.grow`.
+
+    It works on the target's caches, and forgets with them. Its logits are guided as the target's are.
+    """
+
+    def begin(self, tokens: NDArray[np.integer], cache: Any) -> NDArray[np.float32]:
+        """Begin a tree after the settled tokens [n], n >= 1, of which the cache holds all but the last.
+
+        Returns the logits of what follows them, float32 [V].
+        """
+
+    def expand(self, tokens: NDArray[np.integer], parents: NDArray[np.integer], cache: Any) -> NDArray[np.float32]:
+        """Logits of what follows k guesses, float32 [k, V]. See `decoding.tree.Expand`."""
+
+
 class TargetModel(Protocol):
     """A full autoregressive picture model. Methods are called from worker threads, one call a cache at a time."""
 
@@ -58,6 +75,10 @@ class TargetModel(Protocol):
     @property
     def codebook(self) -> NDArray[Any] | None:
         """Codes as the tokenizer looks them up, float [V, e]; None where rules that compare codes cannot be served."""
+
+    @property
+    def drafter(self) -> TreeDrafter | None:
+        """What guesses ahead for the strategy `eagle2`; None where that cannot be served."""
 
     def open(self, prompt: str, guidance: float) -> OpenedPrompt:
         """Encode a prompt. Raises PromptError where it holds nothing the model knows."""
@@ -70,6 +91,28 @@ class TargetModel(Protocol):
         `features` are bottleneck features [n, bottleneck] of the device (ciar.md, section 3); None, or a row of
         zeros, adds nothing to the token's embedding.
         """
+
+    def forward_tree(
+        self,
+        tokens: NDArray[np.integer],
+        parents: NDArray[np.integer],
+        cache: Any,
+        features: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
+        """`forward` for the n nodes of a tree: guided logits of the position after each, [n, V].
+
+        The root, node 0, is the token after those in the cache; a node sees itself, its ancestors and the cache, and
+        stands where its depth puts it. The cache is as long as before, until `keep`.
+
+        Args:
+            tokens: [n].
+            parents: [n], see `decoding.tree.Tree`.
+            cache: of the tokens before the root.
+            features: as in `forward`, [n, bottleneck].
+        """
+
+    def keep(self, cache: Any, path: Sequence[int]) -> None:
+        """Extend the cache by a path of the last `forward_tree`: nodes from the root down. Costs no pass."""
 
     def truncate(self, cache: Any, length: int) -> None:
         """Keep the first `length` image tokens of a cache."""

@@ -51,7 +51,7 @@ def common(
 app.command()(generate.generate)
 app.command()(serve.serve)
 app.add_typer(train.app, name="train")
-app.command()(evaluate.evaluate)
+app.add_typer(evaluate.app, name="evaluate")
 app.command()(doctor.doctor)
 
 

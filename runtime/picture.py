@@ -29,7 +29,7 @@ class Decision(StrEnum):
     BONUS = "bonus"
     """Drawn by the cloud after a block that stood whole."""
     CLOUD = "cloud"
-    """Drawn by the target and streamed (policies `cloud`, `jd`, `sjd`)."""
+    """Drawn by the target and streamed (policies `cloud`, `jd`, `sjd`, `eagle2`, `code`)."""
     ALONE = "alone"
     """Drafted, and kept only because the cloud could not be asked."""
 

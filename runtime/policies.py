@@ -12,14 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from pixdraft.decoding import strategies
 from pixdraft.decoding.statistics import STATISTICS, Evidence
-from pixdraft.decoding.thresholds import ThresholdTable, Tracker
+from pixdraft.decoding.thresholds import Learner, ThresholdTable, Tracker, uniform
 from pixdraft.protocol.frames import Strategy
 from pixdraft.runtime.backends import DraftInfo
 from pixdraft.runtime.errors import RequestError
 
 DEFAULT_RATE = 0.30
+
+
+def floor_share(share: float, total: int) -> int:
+    """floor(share * total) as it is meant: 0.29 of 100 is 29, although the product is 28.999..."""
+    return math.floor(share * total + 1e-9)
 
 
 class Judgement(NamedTuple):
@@ -44,8 +51,8 @@ class Policy(ABC):
 
     Attributes:
         name: its key in `POLICIES`.
-        streams: the target draws the picture; the draft only steps in where the cloud is lost.
-        silent: nothing is asked once the session is open.
+        streams: the target draws tokens by itself, see `streamed`; the draft steps in where the cloud is lost.
+        silent: nothing is asked once the session is open and what is streamed has come.
         keeps: tokens may stand that no rule has judged, so the draft must fit the guidance that is asked for.
         injects: whether a prefix of the target's makes sense, and how much of the picture by default.
         block: asked tokens that one frame carries.
@@ -67,6 +74,10 @@ class Policy(ABC):
     def strategy(self) -> Strategy:
         """How the target draws where it streams."""
         return Strategy()
+
+    def streamed(self, image_tokens: int) -> int:
+        """Of the picture's tokens, how many from the first on the target draws by itself and streams."""
+        return image_tokens if self.streams else 0
 
     def fitted(self, info: DraftInfo) -> Policy:
         """This policy with what it leaves to the draft filled in, as a trace should say it.
@@ -97,7 +108,7 @@ class CloudPolicy(Policy):
         return lambda _: Judgement(True)
 
 
-class _JacobiPolicy(CloudPolicy, strategies.Jacobi):
+class _StrategyPolicy(CloudPolicy, strategies.Strategy):
     """The target draws everything by a strategy of `decoding.strategies`, which this is at the same time."""
 
     def __post_init__(self) -> None:
@@ -113,7 +124,7 @@ class _JacobiPolicy(CloudPolicy, strategies.Jacobi):
 
 
 @dataclass(frozen=True)
-class SjdPolicy(_JacobiPolicy, strategies.SJD):
+class SjdPolicy(_StrategyPolicy, strategies.SJD):
     """Speculative Jacobi decoding at the cloud: fewer passes of the target; the request's rule judges its guesses.
 
     Guesses begin anew where a broken stream is taken up: then, and only then, the same request draws another picture.
@@ -123,10 +134,20 @@ class SjdPolicy(_JacobiPolicy, strategies.SJD):
 
 
 @dataclass(frozen=True)
-class JdPolicy(_JacobiPolicy, strategies.JD):
+class JdPolicy(_StrategyPolicy, strategies.JD):
     """Jacobi decoding at the cloud: the picture of the policy `cloud`, in fewer passes."""
 
     name = "jd"
+
+
+@dataclass(frozen=True)
+class Eagle2Policy(_StrategyPolicy, strategies.EAGLE2):
+    """EAGLE-2 at the cloud: a drafter beside the target guesses trees, the request's rule judges them.
+
+    The cloud refuses where its model has no drafter.
+    """
+
+    name = "eagle2"
 
 
 @dataclass(frozen=True)
@@ -140,6 +161,37 @@ class DevicePolicy(Policy):
     def judge(self, info: DraftInfo) -> Judge:
         """Keeps always."""
         return lambda _: Judgement(False)
+
+
+@dataclass(frozen=True)
+class CodePolicy(Policy):
+    """CoDe (arXiv 2411.17787) as CIAR compares with it: the target draws the first tokens, the device all the rest.
+
+    Nothing of the device's is judged. The paper's models work on scales of a picture; on tokens in reading order its
+    split is this one.
+
+    Attributes:
+        share: N, of the tokens, that the target draws: the first floor(N T), at least 0 and below 1.
+    """
+
+    name = "code"
+    streams = True
+    silent = True
+    keeps = True
+    share: float = 0.30
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share < 1:
+            raise RequestError(f"share is {self.share!r}: give what the cloud draws first, at least 0 and below 1")
+
+    def streamed(self, image_tokens: int) -> int:
+        """Floor(N T)."""
+        return floor_share(self.share, image_tokens)
+
+    def judge(self, info: DraftInfo) -> Judge:
+        """Asks where the target should have drawn, which happens only where the cloud is lost."""
+        first = self.streamed(info.image_tokens)
+        return lambda evidence: Judgement(bool(np.asarray(evidence.position) < first))
 
 
 @dataclass(frozen=True)
@@ -171,7 +223,8 @@ class CiarPolicy(Policy):
     Attributes:
         statistic: a name in `decoding.statistics.STATISTICS`; None takes the one the draft was calibrated for.
         tau: a fixed threshold; 0 asks everything, since no statistic is negative.
-        rate: the share of tokens to ask instead, 0..1: tau starts at the draft's table and is steered from there.
+        rate: the share of tokens to ask instead, 0..1: tau starts at the draft's table and is steered from there; a
+            draft that was calibrated without this statistic has none, and tau is learned from the picture as it goes.
             Neither given: 0.30.
         eta: speed of the steering; 0 holds the table's tau.
     """
@@ -211,7 +264,7 @@ class CiarPolicy(Policy):
                 return Judgement(value >= tau, value, tau)
 
             return fixed
-        tracker = Tracker(self._table(info), self._rate, self.eta)
+        tracker = self._tracker(info)
 
         def tracked(evidence: Evidence) -> Judgement:
             value, tau = float(statistic(evidence)), tracker.tau
@@ -229,18 +282,27 @@ class CiarPolicy(Policy):
             raise RequestError(f"the draft {info.name!r} names the unknown statistic {name!r}: give statistic by hand")
         return name
 
-    def _table(self, info: DraftInfo) -> ThresholdTable:
+    def _tracker(self, info: DraftInfo) -> Tracker:
         name = self._name(info)
-        if not (pairs := info.thresholds.get(name)):
-            known = f"take {' or '.join(info.thresholds)}" if info.thresholds else "there are none for any other"
-            raise RequestError(
-                f"the draft {info.name!r} has no thresholds for the statistic {name!r}: give tau, or {known}"
-            )
-        return ThresholdTable(name, tuple((rate, tau) for rate, tau in pairs))
+        if name == "random":  # of which no draft is needed to know the quantiles
+            return Tracker(uniform(name), self._rate, self.eta)
+        if pairs := info.thresholds.get(name):
+            return Tracker(ThresholdTable(name, tuple((rate, tau) for rate, tau in pairs)), self._rate, self.eta)
+        return Learner(name, self._rate, self.eta)
 
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (CloudPolicy, JdPolicy, SjdPolicy, DevicePolicy, SpeculativePolicy, CiarPolicy)
+    policy.name: policy
+    for policy in (
+        CloudPolicy,
+        JdPolicy,
+        SjdPolicy,
+        Eagle2Policy,
+        DevicePolicy,
+        CodePolicy,
+        SpeculativePolicy,
+        CiarPolicy,
+    )
 }
 
 

@@ -9,7 +9,7 @@ from pixdraft.decoding import acceptance, sampling
 from pixdraft.protocol.frames import Rule, Sampling
 from pixdraft.runtime.backends import DraftInfo
 from pixdraft.runtime.errors import RequestError
-from pixdraft.runtime.policies import CiarPolicy, Policy
+from pixdraft.runtime.policies import CiarPolicy, Policy, floor_share
 
 DRAFT_TOP_K = 64  # of the bundled model's 1,024: a ninth of the bytes up; mean TV from the target 0.561, not 0.557
 
@@ -22,7 +22,7 @@ class DrawRequest:
         prompt: the text.
         seed: of the counter RNG, 0 <= seed < 2**64; the same request and seed give the same picture.
         policy: who decides a token.
-        rule: how the cloud judges asked tokens, and its own guesses where it draws by the policy `sjd`.
+        rule: how the cloud judges asked tokens, and its own guesses where it draws by the policy `sjd` or `eagle2`.
         sampling: guidance, temperature, top-k, top-p; None takes the guidance that the draft was trained for and
             leaves the rest alone.
         rho: share of the picture that the cloud draws first and injects, 0 <= rho < 1; None takes the policy's own.
@@ -92,7 +92,7 @@ class DrawRequest:
 
     def inject(self, image_tokens: int) -> int:
         """Tokens that the cloud draws first, floor(rho * T)."""
-        return math.floor(self._share * image_tokens + 1e-9)  # 0.29 * 100 is 28.999...
+        return floor_share(self._share, image_tokens)
 
     @property
     def _share(self) -> float:

@@ -125,10 +125,10 @@ class _Drawing:
         if injected.size != self.inject:
             raise CloudProtocol(f"the cloud injected {injected.size} tokens, not {self.inject}: update the older side")
         self._take(injected, Decision.INJECTED)
+        if (count := self.request.policy.streamed(self.info.image_tokens) - self.length) > 0:
+            await self._stream(count)
         if self.request.policy.silent:
             await self.client.close()
-        if self.request.policy.streams:
-            await self._stream()
         await self._loop()
         with self._clock("cloud"):
             await self.client.close()
@@ -234,13 +234,13 @@ class _Drawing:
             self.features[self.length] = 0.0
             self.length += 1
 
-    async def _stream(self) -> None:
-        """Let the target draw what is missing."""
+    async def _stream(self, count: int) -> None:
+        """Let the target draw the next `count` tokens."""
         total = self.info.image_tokens
         try:
             with self._clock("cloud"):
                 prefix, strategy = self._prefix(self.length), self.request.policy.strategy
-                async for part in self.client.generate(prefix, total - self.length, strategy):
+                async for part in self.client.generate(prefix, count, strategy):
                     self._take(part, Decision.CLOUD)
                     self.progress(self.length, total)
         except (CloudLost, CloudBusy) as error:

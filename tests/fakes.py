@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,7 @@ class TableCache:
     guidance: float
     tokens: list[int] = field(default_factory=list)
     features: list[NDArray[np.float32]] = field(default_factory=list)
+    tree: list[tuple[int, int, NDArray[np.float32]]] = field(default_factory=list)
 
 
 class TableTarget:
@@ -46,6 +48,7 @@ class TableTarget:
         self.gate = threading.Event()
         self.gate.set()
         self.broken = False
+        self.drafter: TableDrafter | None = TableDrafter(self)
         self._mix = np.random.default_rng(1).normal(size=(bottleneck, vocab_size)).astype(np.float32)
         self._tables: dict[tuple[str, float], NDArray[np.float32]] = {}
         self._lock = threading.Lock()
@@ -62,13 +65,8 @@ class TableTarget:
         assert tokens.ndim == 1
         assert tokens.size
         assert len(cache.tokens) + tokens.size < self.info.image_tokens, "the last token has nothing after it"
-        with self._lock:
-            self.passes.append(([int(t) for t in tokens], features is not None))
-        assert self.gate.wait(60), "nobody opened the gate"
-        if self.delay:  # even a sleep of 0 gives the processor away
-            time.sleep(self.delay)
-        if self.broken:
-            raise RuntimeError("the table is broken, and says so with a secret")
+        self._work(tokens, features)
+        cache.tree.clear()
         rows = np.empty((tokens.size, self.info.vocab_size), np.float32)
         for i, token in enumerate(tokens):
             cache.tokens.append(int(token))
@@ -76,14 +74,57 @@ class TableTarget:
             rows[i] = self.logits(cache.prompt, cache.tokens, cache.features, cache.guidance)
         return rows
 
+    def forward_tree(
+        self,
+        tokens: NDArray[np.integer[Any]],
+        parents: NDArray[np.integer[Any]],
+        cache: TableCache,
+        features: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
+        assert tokens.size == parents.size > 0
+        assert parents[0] == -1
+        self._work(tokens, features)
+        none = np.zeros(self.info.bottleneck, np.float32)
+        cache.tree = [
+            (int(token), int(parent), none if features is None else features[i])
+            for i, (token, parent) in enumerate(zip(tokens, parents, strict=True))
+        ]
+        rows = np.empty((tokens.size, self.info.vocab_size), np.float32)
+        for node in range(tokens.size):
+            path: list[int] = []
+            while node >= 0:
+                path.insert(0, node)
+                node = cache.tree[node][1]
+            assert len(cache.tokens) + len(path) < self.info.image_tokens, "the last token has nothing after it"
+            before = cache.tokens + [cache.tree[i][0] for i in path]
+            sent = cache.features + [cache.tree[i][2] for i in path]
+            rows[path[-1]] = self.logits(cache.prompt, before, sent, cache.guidance)
+        return rows
+
+    def keep(self, cache: TableCache, path: Sequence[int]) -> None:
+        assert [cache.tree[node][1] for node in path] == [-1, *path[:-1]], "no path from the root down"
+        cache.tokens += [cache.tree[node][0] for node in path]
+        cache.features += [cache.tree[node][2] for node in path]
+        cache.tree.clear()
+
     def truncate(self, cache: TableCache, length: int) -> None:
         assert 0 <= length <= len(cache.tokens)
+        cache.tree.clear()
         del cache.tokens[length:], cache.features[length:]
 
     def decode(self, tokens: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
         side = int(self.info.image_tokens**0.5)
         grey = (np.asarray(tokens) * 255 // (self.info.vocab_size - 1)).astype(np.uint8).reshape(side, side, 1)
         return np.repeat(grey, 3, axis=2)
+
+    def _work(self, tokens: NDArray[np.integer[Any]], features: NDArray[np.float32] | None) -> None:
+        with self._lock:
+            self.passes.append(([int(t) for t in tokens], features is not None))
+        assert self.gate.wait(60), "nobody opened the gate"
+        if self.delay:  # even a sleep of 0 gives the processor away
+            time.sleep(self.delay)
+        if self.broken:
+            raise RuntimeError("the table is broken, and says so with a secret")
 
     def logits(
         self,
@@ -108,6 +149,36 @@ class TableTarget:
             table = np.random.default_rng(seed).normal(size=(size + 1, size + 1, size)) * 1.5
             self._tables[key] = table.astype(np.float32)
         return self._tables[key]
+
+
+class TableDrafter:
+    """A drafter whose logits are the target's table, blurred. It satisfies `models.target.TreeDrafter`.
+
+    Attributes:
+        blur: how far it is from the target; 0 makes every first guess the target's favourite.
+    """
+
+    def __init__(self, target: TableTarget, blur: float = 1.0) -> None:
+        self.blur = blur
+        self._target = target
+        self._layer: list[list[int]] = []
+
+    def begin(self, tokens: NDArray[np.integer[Any]], cache: TableCache) -> NDArray[np.float32]:
+        assert cache.tokens == tokens[:-1].tolist(), "the target has not seen all but the last"
+        self._layer = [tokens.tolist()]
+        return self.logits(cache, self._layer[0])
+
+    def expand(
+        self, tokens: NDArray[np.integer[Any]], parents: NDArray[np.integer[Any]], cache: TableCache
+    ) -> NDArray[np.float32]:
+        self._layer = [[*self._layer[at], int(token)] for token, at in zip(tokens, parents, strict=True)]
+        return np.stack([self.logits(cache, path) for path in self._layer])
+
+    def logits(self, cache: TableCache, tokens: list[int]) -> NDArray[np.float32]:
+        """What it says of the position after some tokens, [V]."""
+        size = self._target.info.vocab_size
+        noise = np.random.default_rng([3, *tokens[-2:]]).normal(size=size)
+        return np.asarray(self._target.logits(cache.prompt, tokens) + self.blur * noise, np.float32)
 
 
 class TableDraft:

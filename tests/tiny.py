@@ -13,6 +13,7 @@ from torch import nn
 
 from pixdraft.models.conditions import WordCondition
 from pixdraft.models.config import TransformerConfig, VQConfig
+from pixdraft.models.eagle import Eagle
 from pixdraft.models.inter_head import Conditioning, DraftTransformer
 from pixdraft.models.tokenizer import VQTokenizer
 from pixdraft.models.transformer import Transformer
@@ -42,6 +43,7 @@ class Networks:
     target: Transformer
     conditioning: Conditioning
     draft: DraftTransformer
+    eagle: Eagle | None = None
 
 
 def frozen(module: Module) -> Module:
@@ -79,7 +81,8 @@ def networks(seed: int = 1) -> Networks:
 def write_folder(folder: Path, parts: Networks) -> Path:
     """Publish the networks as a model folder."""
     facts = {"name": "tiny", "guidance": GUIDANCE, "draft": {"statistic": "risk", "thresholds": THRESHOLDS}}
-    publish(folder, parts.tokenizer, parts.target, parts.conditioning, parts.draft, facts, "# tiny\n\n{hashes}\n")
+    card = "# tiny\n\n{hashes}\n"
+    publish(folder, parts.tokenizer, parts.target, parts.conditioning, parts.draft, facts, card, parts.eagle)
     return folder
 
 

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from pixdraft.models.eagle import Eagle
 from pixdraft.models.inter_head import Conditioning, DraftTransformer
 from pixdraft.models.registry import FORMAT
 from pixdraft.models.tokenizer import VQTokenizer
@@ -32,6 +33,7 @@ def publish(
     draft: DraftTransformer,
     facts: dict[str, Any],
     card: str,
+    eagle: Eagle | None = None,
 ) -> dict[str, str]:
     """Write the folder whole (beside, then renamed over the old one) and return the files' hashes.
 
@@ -40,6 +42,7 @@ def publish(
         tokenizer, target, conditioning, draft: the networks.
         facts: further fields of ``config.json``: name, guidance, and of the draft its statistic and thresholds.
         card: the model card, in Markdown; ``{hashes}`` in it becomes the list of files and hashes.
+        eagle: the target's drafter, if there is one.
 
     Raises:
         ValueError: `folder` holds something else than a model, which writing would delete.
@@ -52,6 +55,8 @@ def publish(
         | {f"conditioning.{name}": value for name, value in _half(conditioning.state_dict()).items()},
         "draft": _half(draft.state_dict()),
     }
+    if eagle is not None:
+        parts["eagle"] = _half(eagle.state_dict())
     beside = folder.with_name(folder.name + ".part")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)

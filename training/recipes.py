@@ -1,7 +1,7 @@
 """The stages of the bundled model, each of which goes on where it was stopped. `pixdraft train` calls these.
 
-A run folder holds: sprites.npz, tokenizer/, decoder/, target_rough/, target/, corpus/, draft/ (each with state.pt and
-log.jsonl), heads.pt, and after the last stage the model folder ``emoji/``.
+A run folder holds: sprites.npz, tokenizer/, decoder/, target_rough/, target/, corpus/, draft/, eagle/ (each with
+state.pt and log.jsonl), heads.pt, and after the last stage the model folder ``emoji/``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 from pixdraft.decoding.statistics import STATISTICS, Evidence
 from pixdraft.decoding.thresholds import calibrate
 from pixdraft.models.config import TransformerConfig, VQConfig
+from pixdraft.models.eagle import Eagle
 from pixdraft.models.inter_head import Conditioning, DraftTransformer
 from pixdraft.models.registry import ModelFolder, find, load_transformer
 from pixdraft.models.registry import load_tokenizer as registry_tokenizer
@@ -32,6 +33,7 @@ from pixdraft.training.publish import publish
 from pixdraft.training.scenes import ROUGH, Ranges, SceneStream
 from pixdraft.training.train_decoder import DecoderRecipe, train_decoder
 from pixdraft.training.train_draft import DraftRecipe, PrefixBatches, new_draft, train_draft
+from pixdraft.training.train_eagle import EagleRecipe, train_eagle
 from pixdraft.training.train_heads import collect, train_bounds, train_risk
 from pixdraft.training.train_phi import PhiRecipe, train_phi
 from pixdraft.training.train_target import TargetRecipe, TokenBatches, new_target, train_target
@@ -193,6 +195,33 @@ def draft(folder: Path) -> None:
     os.replace(beside, folder / "heads.pt")
 
 
+def eagle(folder: Path) -> None:
+    """Beside the stages, at any time between `target` and `weights`, or never: the target's drafter for `eagle2`."""
+    model = load_target(folder)
+    condition, tokens = corpus(folder, model).load(DRAFT_CORPUS)
+    recipe = EagleRecipe(guidance=GUIDANCE)
+    scenes = TokenBatches(_stream(folder, 9), load_tokenizer(folder), recipe.seed)
+    train_eagle(folder / "eagle", model, PrefixBatches(scenes, condition, tokens, recipe.own_share), recipe)
+
+
+def load_eagle(folder: Path, model: Transformer) -> Eagle | None:
+    """The drafter of `eagle`, None where that has not run.
+
+    Raises:
+        ValueError: it has not run to its end, or was trained for another target.
+    """
+    file = folder / "eagle" / "state.pt"
+    if not file.exists():
+        return None
+    network = Eagle(model.config)
+    network.load_state_dict(_last(folder, "eagle", "model"))
+    if torch.load(file, map_location="cpu", weights_only=True)["settings"]["of"] != fingerprint(model):
+        raise ValueError(
+            f"{file} was trained for another target: delete its folder, or run `pixdraft train eagle` anew"
+        )
+    return network.requires_grad_(False).eval()
+
+
 def load_heads(folder: Path) -> dict[str, Any]:
     """What the last stages of `draft` left: the whole draft, the cloud's half of phi, the log of phi's KL."""
     file = folder / "heads.pt"
@@ -223,6 +252,7 @@ def weights(folder: Path, into: Path | None = None) -> Path:
     network = new_draft(model, 1)
     network.load_state_dict(kept["draft"])
     network.requires_grad_(False).eval()
+    drafter = load_eagle(folder, model)
     conditioning = Conditioning(network.bottleneck, model.config.dim)
     conditioning.load_state_dict(kept["conditioning"])
     condition, tokens = Corpus(folder / "corpus_fresh", model, _stream(folder, 6), GUIDANCE).load(CALIBRATION)
@@ -237,13 +267,13 @@ def weights(folder: Path, into: Path | None = None) -> Path:
         "target_rough": asdict(ROUGH_TARGET),
         "target": asdict(LAST_TARGET),
         "draft": asdict(DraftRecipe()),
+        "eagle": asdict(EagleRecipe(guidance=GUIDANCE)),
     }
     recipes = {stage: recipe for stage, recipe in recipes.items() if (folder / stage).exists()}
     logs = {stage: _last_row(folder / stage / "log.jsonl") for stage in recipes}
     into = into or folder / "emoji"
-    publish(
-        into, load_tokenizer(folder), model, conditioning, network, facts, model_card(recipes, logs, kept["phi_rows"])
-    )
+    card = model_card(recipes, logs, kept["phi_rows"])
+    publish(into, load_tokenizer(folder), model, conditioning, network, facts, card, drafter)
     return into
 
 

@@ -1,4 +1,4 @@
-"""`pixdraft evaluate`: the parts, where their inputs come from, and the files they leave."""
+"""`pixdraft evaluate model`: the parts, where their inputs come from, and the files they leave."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     results = {}
     for part in parts:
-        words = f"pixdraft evaluate RUN_FOLDER --model {model} --pictures {pictures} --part {part}"
+        words = f"pixdraft evaluate model RUN_FOLDER --model {model} --pictures {pictures} --part {part}"
         results[part] = PARTS[part](folder, model, pictures, workers, out)
         _keep_raw(out / f"{part}.rows.jsonl", results[part].pop("raw", []))
         beside = out / f"{part}.part.json"

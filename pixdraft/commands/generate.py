@@ -48,11 +48,18 @@ def generate(
     require_cloud: Annotated[
         bool, typer.Option("--require-cloud", help="Stop if the cloud is lost, instead of finishing alone.")
     ] = False,
-    policy: Annotated[str, _deciding("cloud, jd, sjd, device, speculative or ciar.")] = "ciar",
+    policy: Annotated[str, _deciding("cloud, jd, sjd, eagle2, device, code, speculative or ciar.")] = "ciar",
     rate: Annotated[float | None, _deciding("ciar: steer to this share of tokens asked (0.30).")] = None,
     tau: Annotated[float | None, _deciding("ciar: instead, ask where the statistic is at least this.")] = None,
     statistic: Annotated[
-        str | None, _deciding("ciar: risk, interval, width, entropy, max or random (the model's own).")
+        str | None,
+        _deciding(
+            "ciar: risk, interval, width, discrete-100, discrete-300, entropy, max, softmaxcorr or random "
+            "(the model's own)."
+        ),
+    ] = None,
+    share: Annotated[
+        float | None, _deciding("code: share that the cloud draws before the device goes on (0.30).")
     ] = None,
     gamma: Annotated[int | None, _deciding("speculative: tokens in a block (4).")] = None,
     window: Annotated[int | None, _deciding("jd, sjd: positions of one pass (16).")] = None,
@@ -62,6 +69,9 @@ def generate(
     coupling: Annotated[
         str | None, _deciding("jd, sjd: how guesses keep: none or common; sjd also gumbel, maximal (none).")
     ] = None,
+    tree_tokens: Annotated[int | None, _deciding("eagle2: nodes of a tree of guesses (59).")] = None,
+    tree_depth: Annotated[int | None, _deciding("eagle2: rounds in which a tree grows (4).")] = None,
+    tree_top_k: Annotated[int | None, _deciding("eagle2: guesses that a round expands, by as many codes (10).")] = None,
     rho: Annotated[float | None, _deciding("Share that the cloud draws first (the policy's own).")] = None,
     rule: Annotated[
         str, _deciding("How the cloud judges: lossless, or one like csd:lam=0.5,delta=0.65.", metavar="RULE")
@@ -94,10 +104,14 @@ def generate(
             tau=tau,
             rate=rate,
             statistic=statistic,
+            share=share,
             gamma=gamma,
             window=window,
             init=init,
             coupling=coupling,
+            total_tokens=tree_tokens,
+            depth=tree_depth,
+            top_k=tree_top_k,
         ),
         rule=parse_rule(rule),
         sampling=sampling(find(model).info.guidance, guidance, temperature, top_k, top_p),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="The recipes of the bundled model, in this order: data, tokenizer, decoder, target, draft, weights.",
+    help="The recipes of the bundled model, in this order: data, tokenizer, decoder, target, draft, eagle, weights.",
     no_args_is_help=True,
 )
 
@@ -59,6 +59,14 @@ def draft(folder: Folder = _HERE) -> None:
     from pixdraft.training import recipes
 
     recipes.draft(folder)
+
+
+@app.command()
+def eagle(folder: Folder = _HERE) -> None:
+    """Train the target's drafter for the policy eagle2. At any time between `target` and `weights`, or never."""
+    from pixdraft.training import recipes
+
+    recipes.eagle(folder)
 
 
 @app.command()

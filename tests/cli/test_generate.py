@@ -43,7 +43,7 @@ def test_draws_keeps_and_reports(run: Run, target: TableTarget, tmp_path: Path) 
     assert len(read_trace(tmp_path / "apple.jsonl").tokens) == 16
 
 
-@pytest.mark.parametrize("policy", ["cloud", "jd", "sjd", "device", "speculative", "ciar"])
+@pytest.mark.parametrize("policy", ["cloud", "jd", "sjd", "eagle2", "device", "code", "speculative", "ciar"])
 def test_every_policy_draws_through_a_cloud(run: Run, cloud: str, policy: str) -> None:
     result = run("generate", "pear", "--policy", policy, "--cloud", cloud, "--json")
     assert result.exit_code == 0, result.stderr
@@ -115,7 +115,10 @@ def test_rules_are_written_with_their_parameters() -> None:
         (["--rate", "1.5"], "rate is 1.5"),
         (["--statistic", "mood"], "no statistic 'mood'"),
         (["--policy", "speculative", "--gamma", "0"], "gamma is 0"),
+        (["--policy", "code", "--share", "1"], "share is 1.0"),
+        (["--policy", "code", "--rho", "0.1"], "the policy 'code' takes no prefix"),
         (["--policy", "sjd", "--window", "0"], "sjd: window is 0"),
+        (["--policy", "eagle2", "--tree-depth", "99"], "eagle2: depth is 99"),
         (["--policy", "jd", "--coupling", "maximal"], "jd: coupling is 'maximal'"),
         (["--seed", "-1"], "seed is -1"),
         (["--seed", "x"], "--seed"),

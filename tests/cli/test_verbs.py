@@ -126,7 +126,7 @@ def test_serve_serves_until_it_is_told_to_stop() -> None:
         assert process.returncode == 0, errors
 
 
-@pytest.mark.parametrize("stage", ["data", "tokenizer", "draft"])
+@pytest.mark.parametrize("stage", ["data", "tokenizer", "draft", "eagle"])
 def test_train_calls_its_stage(run: Run, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     called: list[Any] = []
     monkeypatch.setattr(recipes, stage, called.append)

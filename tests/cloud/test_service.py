@@ -90,6 +90,17 @@ async def test_a_strategy_streams_as_it_settles() -> None:
     assert sum(frame.passes for frame in frames) == len(model.passes) == len(frames)
 
 
+async def test_passes_over_trees_are_counted_too() -> None:
+    model = TableTarget()
+    with served(model) as server:
+        async with connected(server) as (device,):
+            session = await device.open(model)
+            frame = await device.ask(generate_frame(session, [], 4, Strategy("eagle2", {"depth": 2.0})))
+            while isinstance(frame, Tokens) and not frame.last:
+                frame = await device.receive()
+            assert await metric(server, "pixdraft_forward_passes_total") == len(model.passes) > 0
+
+
 async def test_generate_streams() -> None:
     model = TableTarget()
     with served(model, generate_chunk=5) as server:

@@ -14,7 +14,21 @@ MANY = Evidence(CENTER, RADIUS, P, np.array([0.1, 0.2, 0.3, 0.4]), 77, np.arange
 
 
 def test_the_names_are_the_contract() -> None:
-    assert list(STATISTICS) == ["interval", "width", "entropy", "max", "risk", "random"]
+    assert list(STATISTICS) == [
+        "interval",
+        "width",
+        "discrete-100",
+        "discrete-300",
+        "entropy",
+        "max",
+        "softmaxcorr",
+        "risk",
+        "random",
+    ]
+
+
+def cosine(one: np.ndarray, other: np.ndarray) -> float:
+    return float((one * other).sum() / np.sqrt((one**2).sum() * (other**2).sum()))
 
 
 def test_values() -> None:
@@ -22,8 +36,11 @@ def test_values() -> None:
     expected = {
         "interval": intervals.uncertainty(lower, upper),
         "width": (upper - lower).sum(axis=1),
+        "discrete-100": intervals.uncertainty(lower, upper),
+        "discrete-300": intervals.uncertainty(lower, upper),
         "entropy": entropy(P),
         "max": 1 - P.max(axis=1),
+        "softmaxcorr": [1 - cosine(np.outer(p, p), np.diag(p)) for p in P],
         "risk": [0.1, 0.2, 0.3, 0.4],
         "random": [rng.uniform(77, i, 4) for i in range(4)],
     }
@@ -58,3 +75,34 @@ def test_intervals_are_computed_once_and_only_when_needed(monkeypatch: pytest.Mo
 def test_random_draws_from_a_stream_of_its_own() -> None:
     drawn = float(STATISTICS["random"](Evidence(CENTER[0], RADIUS[0], P[0], 0.0, 9, 5)))
     assert drawn not in {rng.uniform(9, 5, stream) for stream in range(4)}
+
+
+@pytest.mark.parametrize("k", [100, 300])
+def test_discrete_looks_at_the_most_probable_codes_alone(k: int) -> None:
+    center, radius = RANDOM.normal(0, 3, (3, 400)), RANDOM.random((3, 400))
+    truncated = probabilities(center, top_k=16)  # what is drawn from does not matter
+    lower, upper = intervals.fuse(center, radius)
+    best = np.argsort(-center, axis=1)[:, :k]
+    delta = np.take_along_axis(upper - lower, best, axis=1)
+    seen = STATISTICS[f"discrete-{k}"](Evidence(center, radius, truncated, 0.0, 1, np.arange(3)))
+    np.testing.assert_allclose(seen, delta.sum(axis=1) * delta.std(axis=1), rtol=1e-12)
+    assert (seen != STATISTICS["interval"](Evidence(center, radius, truncated, 0.0, 1, np.arange(3)))).all()
+
+
+@pytest.mark.parametrize("m", [1, 2, 7, 32])
+def test_softmaxcorr_of_equally_likely_codes(m: int) -> None:
+    p = np.where(np.arange(32) < m, 1 / m, 0.0)
+    seen = STATISTICS["softmaxcorr"](Evidence(CENTER[0], RADIUS[0], p, 0.0, 1, 0))
+    assert float(seen) == pytest.approx(1 - m**-0.5, abs=1e-12)
+    assert float(seen) >= 0
+
+
+def test_no_statistic_is_negative() -> None:
+    """So tau = 0 asks everything."""
+    rows = np.random.default_rng(8).dirichlet(np.full(64, 0.05), 500)
+    rows[:64] = np.eye(64)
+    with np.errstate(divide="ignore"):
+        center = np.log(rows)
+    evidence = Evidence(center, np.zeros(rows.shape), rows, np.zeros(500), 1, np.arange(500))
+    for name, statistic in STATISTICS.items():
+        assert statistic(evidence).min() >= 0, name

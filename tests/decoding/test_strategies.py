@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pixdraft.decoding.strategies import JD, SJD, STRATEGIES, Sequential, StrategyError, create
+from pixdraft.decoding.strategies import EAGLE2, JD, SJD, STRATEGIES, Sequential, StrategyError, create
 
 
 def test_every_strategy_is_made_by_name_and_from_its_own_parameters() -> None:
-    assert list(STRATEGIES) == ["sequential", "jd", "sjd"]
+    assert list(STRATEGIES) == ["sequential", "jd", "sjd", "eagle2"]
     for name, kind in STRATEGIES.items():
         strategy = create(name)
         assert (type(strategy), strategy.name) == (kind, name)
@@ -21,6 +21,8 @@ def test_parameters_come_as_the_wire_has_them() -> None:
     assert create("sjd", {"window": 64.0, "init": "left", "coupling": "gumbel"}) == SJD(64, "left", "gumbel")
     assert create("jd", {"coupling": "common"}) == JD(16, "uniform-onehot", "common")
     assert isinstance(create("sjd", {"window": 8.0}).parameters["window"], int)
+    assert create("eagle2", {"depth": 6.0}) == EAGLE2(59, 6, 10)
+    assert EAGLE2().parameters == {"total_tokens": 59, "depth": 4, "top_k": 10}
     assert Sequential().parameters == {}
 
 
@@ -39,6 +41,15 @@ def test_parameters_come_as_the_wire_has_them() -> None:
         ("sjd", {"init": "right"}, "sjd: init is 'right': the known ones are uniform-onehot, left, uniform"),
         ("sjd", {"init": 3.0}, r"sjd: init is 3\.0"),
         ("sjd", {"coupling": "loose"}, "coupling is 'loose': the known ones are none, common, gumbel, maximal"),
+        (
+            "eagle2",
+            {"window": 3},
+            "there is no parameter 'window'; the strategy takes total_tokens, depth, top_k",
+        ),
+        ("eagle2", {"total_tokens": 1}, "eagle2: total_tokens is 1: give a whole number from 2 to 256"),
+        ("eagle2", {"depth": -1}, "eagle2: depth is -1: give a whole number from 0 to 16"),
+        ("eagle2", {"top_k": 65.0}, r"eagle2: top_k is 65\.0: give a whole number from 1 to 64"),
+        ("eagle2", {"top_k": True}, "eagle2: top_k is True"),
         ("jd", {"coupling": "gumbel"}, "jd: coupling is 'gumbel': the known ones are none, common"),
     ],
 )

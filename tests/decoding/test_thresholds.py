@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pixdraft.decoding.thresholds import DEFAULT_RATES, ThresholdTable, Tracker, calibrate
+from pixdraft.decoding.thresholds import DEFAULT_RATES, Learner, ThresholdTable, Tracker, calibrate, uniform
 
 TABLE = ThresholdTable("width", ((0.1, 0.9), (0.5, 0.5), (0.9, 0.1)))
 
@@ -137,3 +137,36 @@ def test_a_tied_middle_still_tracks() -> None:
     random = np.random.default_rng(6)
     asked = [tracker.update(value) for value in random.choice(values, 20_000)]
     assert np.mean(asked) == pytest.approx(0.4, abs=0.02)  # a tau that stood still would ask always
+
+
+def test_a_uniform_statistic_has_a_table_without_values() -> None:
+    table = uniform("random")
+    assert [table.tau(rate) for rate in (0.001, 0.3, 0.98)] == pytest.approx([0.999, 0.7, 0.02])
+    assert (table.tau(0.0), table.tau(1.0)) == (math.inf, -math.inf)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.7])
+def test_learning_asks_the_wanted_share_whatever_the_scale(rate: float) -> None:
+    values = np.random.default_rng(7).gamma(0.5, size=1024)
+    runs = []
+    for scale in (1.0, 2.0**-30):
+        learner = Learner("interval", rate)
+        assert learner.tau == 0.0
+        runs.append([learner.update(value * scale) for value in values])
+    assert runs[0] == runs[1]
+    assert np.mean(runs[0]) == pytest.approx(rate, abs=0.02)
+    assert np.mean(runs[0][:256]) == pytest.approx(rate, abs=0.06)
+
+
+def test_learning_is_the_quantile_of_what_was_seen() -> None:
+    values = np.random.default_rng(9).random(60)
+    learner = Learner("max", 0.25, eta=0.0)
+    for n, value in enumerate(values, 1):
+        learner.update(value)
+        assert learner.tau == pytest.approx(np.quantile(values[:n], 0.75))
+
+
+@pytest.mark.parametrize(("rate", "asked"), [(0.0, False), (1.0, True)])
+def test_learning_holds_the_ends(rate: float, asked: bool) -> None:
+    learner = Learner("risk", rate)
+    assert [learner.update(0.5) for _ in range(20)] == [asked] * 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 import torch
 
 from pixdraft.models import registry
+from pixdraft.models.eagle import Eagle
 from pixdraft.models.registry import ModelError
 from pixdraft.runtime.backends.torch_backend import load_draft
-from tiny import BOTTLENECK, GUIDANCE, PIXELS, SHAPE, THRESHOLDS, Networks
+from tiny import BOTTLENECK, GUIDANCE, PIXELS, SHAPE, THRESHOLDS, Networks, frozen, write_folder
 
 FILES = ("tokenizer", "target", "draft")
 
@@ -78,6 +80,25 @@ def test_both_halves_load_as_they_were_written(published: Path, parts: Networks)
             assert torch.equal(state[name], value.half().float()), name
     assert draft.info.thresholds == {"risk": [(0.1, 0.9), (0.5, 0.5), (0.9, 0.1)]}
     assert draft.info.model_hash == target.info.model_hash
+
+
+def test_a_drafter_is_there_where_the_description_names_one(published: Path, parts: Networks, tmp_path: Path) -> None:
+    assert not registry.find(published).has_eagle
+    assert registry.load_target(published).drafter is None
+    eagle = frozen(Eagle(SHAPE))
+    folder = write_folder(tmp_path / "with", replace(parts, eagle=eagle))
+    drafter = registry.load_target(folder).drafter
+    assert drafter is not None
+    for name, value in eagle.state_dict().items():
+        assert torch.equal(drafter.network.state_dict()[name], value.half().float()), name
+    assert registry.find(folder).info == registry.find(published).info  # devices need not know
+    file = folder / "eagle.safetensors"
+    file.write_bytes(cut(file.read_bytes()))
+    assert refusal(folder).startswith(f"{file} is damaged or not the file that config.json describes: ")
+    file.unlink()
+    assert refusal(folder) == f"{file} is missing: restore the model folder"
+    rewrite(folder, lambda d: d["files"].pop("eagle.safetensors"))
+    assert registry.load_target(folder).drafter is None
 
 
 @pytest.mark.parametrize("place", ["nowhere", "."])

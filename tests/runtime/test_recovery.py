@@ -27,7 +27,16 @@ from pixdraft.runtime.errors import (
     WrongModel,
 )
 from pixdraft.runtime.picture import Decision, Picture
-from pixdraft.runtime.policies import CiarPolicy, CloudPolicy, JdPolicy, Policy, SjdPolicy, SpeculativePolicy
+from pixdraft.runtime.policies import (
+    CiarPolicy,
+    CloudPolicy,
+    CodePolicy,
+    Eagle2Policy,
+    JdPolicy,
+    Policy,
+    SjdPolicy,
+    SpeculativePolicy,
+)
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
 from pixdraft.runtime.websocket import WebSocketConnector
@@ -36,7 +45,7 @@ PROMPT = "xx xxxx"
 TARGET = TableTarget()
 TOTAL = TARGET.info.image_tokens
 QUICK = Patience(tries=2, backoff=0.001, busy=0.05)
-POLICIES: list[Policy] = [CloudPolicy(), JdPolicy(4), SpeculativePolicy(3), CiarPolicy(tau=0.6)]
+POLICIES: list[Policy] = [CloudPolicy(), JdPolicy(4), Eagle2Policy(9, 2, 3), SpeculativePolicy(3), CiarPolicy(tau=0.6)]
 by_name = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 
 
@@ -125,6 +134,17 @@ def test_guesses_begin_anew_after_a_break_and_what_came_stands() -> None:
     assert picture.tokens[: again.base].tolist() == whole.tokens[: again.base].tolist()
     assert picture.lost is None
     assert set(picture.decisions) == {Decision.CLOUD}
+
+
+def test_code_finishes_alone_and_says_what_the_target_should_have_drawn() -> None:
+    policy = CodePolicy(0.6)  # nine tokens, in three frames
+    whole = draw(UnsteadyCloud(TARGET), policy)
+    picture = draw(UnsteadyCloud(TARGET, received={1: 2}, gone_after=1), policy)
+    expected = [Decision.CLOUD] * 4 + [Decision.ALONE] * 5 + [Decision.KEPT] * 7
+    assert list(picture.decisions) == expected
+    assert picture.tokens[:4].tolist() == whole.tokens[:4].tolist()
+    with pytest.raises(CloudRequired, match="the picture stopped at 4 of 16 tokens"):
+        draw(UnsteadyCloud(TARGET, received={1: 2}, gone_after=1), policy, require_cloud=True)
 
 
 def test_a_forgotten_session_is_rebuilt() -> None:

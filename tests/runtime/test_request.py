@@ -10,7 +10,7 @@ import pytest
 from fakes import TableDraft, TableTarget
 from pixdraft.protocol.frames import Rule, Sampling
 from pixdraft.runtime.errors import DeviceError, RequestError
-from pixdraft.runtime.policies import CiarPolicy, CloudPolicy, DevicePolicy, SpeculativePolicy
+from pixdraft.runtime.policies import CiarPolicy, CloudPolicy, CodePolicy, DevicePolicy, SpeculativePolicy
 from pixdraft.runtime.request import DrawRequest
 
 INFO = TableDraft(TableTarget()).info
@@ -30,6 +30,7 @@ INFO = TableDraft(TableTarget()).info
             "the policy 'device' takes no prefix: leave rho out",
         ),
         ({"rho": 0.1, "policy": CloudPolicy()}, "the policy 'cloud' takes no prefix"),
+        ({"rho": 0.1, "policy": CodePolicy()}, "the policy 'code' takes no prefix"),
         ({"draft_top_k": -1}, "draft_top_k is -1"),
         ({"rule": Rule("kind")}, "rule: there is no acceptance rule 'kind'"),
         ({"rule": Rule("csd", {"delta": -1.0})}, "rule: .*delta"),

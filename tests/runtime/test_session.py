@@ -11,19 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
-from fakes import TableDraft, TableTarget
+from fakes import TableCache, TableDraft, TableDrafter, TableTarget
 from links import UnsteadyCloud
 from pixdraft.cloud_stub.serving import BackgroundServer
 from pixdraft.decoding import rng
 from pixdraft.decoding.sampling import probabilities, sample
 from pixdraft.decoding.sparse import sparsify
+from pixdraft.decoding.strategies import EAGLE2
 from pixdraft.protocol.frames import Open, Rule, Sampling, Verify
 from pixdraft.runtime.errors import CloudRefused, RequestError
 from pixdraft.runtime.picture import Decision, Picture
 from pixdraft.runtime.policies import (
     CiarPolicy,
     CloudPolicy,
+    CodePolicy,
     DevicePolicy,
+    Eagle2Policy,
     JdPolicy,
     Policy,
     SjdPolicy,
@@ -33,6 +36,7 @@ from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
 from pixdraft.runtime.websocket import WebSocketConnector
 from pixdraft.trials.local_link import LocalCloud
+from trees import Plain
 
 PROMPT = "xx xxxx"
 TARGET = TableTarget()
@@ -123,6 +127,49 @@ def test_sjd_draws_by_the_target_under_the_rule_of_the_request() -> None:
         assert set(picture.decisions) == {Decision.CLOUD}
         assert picture.statistics.frames_down == 1 + picture.passes  # opened, and a frame for what each pass settled
     assert relaxed.passes < strict.passes < TOTAL - 1
+
+
+def test_eagle_2_draws_by_the_target_under_the_rule_of_the_request() -> None:
+    policy = Eagle2Policy(12, 3, 3)
+    strict = draw(DrawRequest(PROMPT, 5, policy))
+    relaxed = draw(DrawRequest(PROMPT, 5, policy, rule=Rule("addition", {"epsilon": 1.0})))
+    for picture in (strict, relaxed):
+        assert set(picture.decisions) == {Decision.CLOUD}
+        assert picture.statistics.frames_down == 2 + picture.passes  # opened, the first token, what each pass settled
+    assert relaxed.passes < strict.passes < TOTAL - 1
+    drafter, cache = TableDrafter(TARGET), TableCache(PROMPT, 1.0)
+    plain = Plain(
+        lambda tokens: probabilities(TARGET.logits(PROMPT, list(tokens))),
+        lambda tokens: drafter.logits(cache, list(tokens)),
+        EAGLE2(12, 3, 3),
+        TOTAL,
+    )
+    assert strict.tokens.tolist() == [token for part in plain.draw(5) for token in part]
+
+
+def test_eagle_2_without_a_drafter_is_refused_in_one_sentence() -> None:
+    target = TableTarget()
+    target.drafter = None
+    with pytest.raises(CloudRefused, match=r"the model 'table' has no drafter .* or draw by sjd") as caught:
+        draw(DrawRequest(PROMPT, 5, Eagle2Policy()), target)
+    assert caught.value.code == "request"
+
+
+@pytest.mark.parametrize(("share", "first"), [(0.3, 4), (0.0, 0), (0.94, 15)])
+def test_code_is_the_target_up_to_its_share_and_the_device_from_there(share: float, first: int) -> None:
+    cloud = UnsteadyCloud(TARGET)
+    request = DrawRequest(PROMPT, 5, CodePolicy(share))
+    picture = asyncio.run(DeviceSession(TableDraft(TARGET), cloud).draw(request))
+    injected = asyncio.run(
+        DeviceSession(TableDraft(TARGET), cloud).draw(DrawRequest(PROMPT, 5, CiarPolicy(rate=0.0), rho=share))
+    )
+    assert picture.tokens.tolist() == injected.tokens.tolist()
+    assert list(picture.decisions) == [Decision.CLOUD] * first + [Decision.KEPT] * (TOTAL - first)
+    assert picture.statistics.cloud_share == first / TOTAL
+    assert picture.passes == max(0, first - 1)  # position 0 comes with the prompt
+    assert cloud.kinds()[: 2 + bool(first)] == ["open", *["generate"] * bool(first), "close"]
+    whole = draw(DrawRequest(PROMPT, 5, CloudPolicy()))
+    assert picture.tokens[:first].tolist() == whole.tokens[:first].tolist()
 
 
 def test_passes_count_verdicts() -> None:
@@ -223,7 +270,9 @@ def test_progress_ends_at_the_whole_picture() -> None:
         assert {of for _, of in seen} == {TOTAL}
 
 
-@pytest.mark.parametrize("policy", [CloudPolicy(), DevicePolicy(), SpeculativePolicy(3), CiarPolicy()])
+@pytest.mark.parametrize(
+    "policy", [CloudPolicy(), DevicePolicy(), CodePolicy(), Eagle2Policy(9, 2, 3), SpeculativePolicy(3), CiarPolicy()]
+)
 def test_the_same_seed_gives_the_same_picture_on_any_link(policy: Policy) -> None:
     request = DrawRequest(PROMPT, 11, policy)
     local, again = draw(request), draw(request)

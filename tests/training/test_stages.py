@@ -303,6 +303,7 @@ def test_thresholds_ask_about_the_wanted_share(
         (recipes.load_tokenizer, "run `pixdraft train tokenizer` first"),
         (recipes.load_target, "run `pixdraft train target` first"),
         (recipes.draft, "run `pixdraft train target` first"),
+        (recipes.eagle, "run `pixdraft train target` first"),
         (recipes.load_heads, "run `pixdraft train draft` first"),
         (recipes.weights, "run `pixdraft train target` first"),
     ],

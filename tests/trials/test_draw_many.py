@@ -18,7 +18,7 @@ from pixdraft.runtime.picture import Decision
 from pixdraft.runtime.policies import CiarPolicy, SpeculativePolicy
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
-from pixdraft.trials.draw_many import Method, draw_many
+from pixdraft.trials.draw_many import Method, Shard, draw_all, draw_many
 from pixdraft.trials.local_link import LocalCloud
 from tiny import Networks, networks, write_folder
 
@@ -34,9 +34,10 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     drawn: list[str] = []
     draw = module._draw_shard
 
-    def counted(*arguments: Any) -> str:
-        drawn.append(Path(arguments[-1]).name)
-        return str(draw(*arguments))
+    def counted(shard: Shard) -> Shard:
+        drawn.append(shard.file.name)
+        done: Shard = draw(shard)
+        return done
 
     monkeypatch.setattr(module, "_draw_shard", counted)
     monkeypatch.setattr(module, "SHARD", 2)
@@ -67,10 +68,11 @@ def test_a_stopped_job_goes_on(model: str, tmp_path: Path, shards: list[str], mo
     shards.clear()
     counted = module._draw_shard
 
-    def stopped(*arguments: Any) -> str:
-        if arguments[-1].endswith("0001.npz"):
+    def stopped(shard: Shard) -> Shard:
+        if shard.file.name == "0001.npz":
             raise KeyboardInterrupt
-        return str(counted(*arguments))
+        done: Shard = counted(shard)
+        return done
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "_draw_shard", stopped)
@@ -127,6 +129,38 @@ def test_methods_lie_beside_each_other(model: str, tmp_path: Path, shards: list[
         Sampling(guidance=1.0, top_k=5),
     )
     np.testing.assert_array_equal(drawn.tokens[0], asyncio.run(session.draw(request)).tokens)
+
+
+def test_more_prompts_go_on_from_there(model: str, tmp_path: Path, shards: list[str]) -> None:
+    draw_many(model, CIAR, PROMPTS[:3], SEEDS[:3], tmp_path / "grown", workers=1)
+    shards.clear()
+    grown = draw_many(model, CIAR, PROMPTS, SEEDS, tmp_path / "grown", workers=1)
+    assert shards == ["0001.npz", "0002.npz"]  # the second held one picture of two
+    shards.clear()
+    fewer = draw_many(model, CIAR, PROMPTS[:3], SEEDS[:3], tmp_path / "grown", workers=1)
+    assert shards == []
+    whole = draw_many(model, CIAR, PROMPTS, SEEDS, tmp_path / "whole", workers=1)
+    np.testing.assert_array_equal(grown.tokens, whole.tokens)
+    np.testing.assert_array_equal(fewer.tokens, whole.tokens[:3])
+    assert [len(drawn.rows) for drawn in (grown, fewer)] == [5, 3]
+
+
+def test_methods_take_turns(model: str, tmp_path: Path, shards: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    counted = module._draw_shard
+
+    def noted(shard: Shard) -> Shard:
+        order.append(f"{shard.method.label} {shard.file.name}")
+        done: Shard = counted(shard)
+        return done
+
+    monkeypatch.setattr(module, "_draw_shard", noted)
+    device = Method("device", "device")
+    both = draw_all(model, [CIAR, device], PROMPTS[:3], SEEDS[:3], tmp_path, workers=1)
+    assert order == [f"{label} {file}" for file in ("0000.npz", "0001.npz") for label in ("ciar", "device")]
+    alone = draw_many(model, device, PROMPTS[:3], SEEDS[:3], tmp_path, workers=1)
+    assert len(shards) == 4
+    np.testing.assert_array_equal(both[1].tokens, alone.tokens)
 
 
 @pytest.mark.slow

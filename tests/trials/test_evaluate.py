@@ -53,7 +53,7 @@ def test_each_part_leaves_its_file(called: list[Any], tmp_path: Path) -> None:
     assert sorted(file.name for file in out.iterdir()) == ["one.json", "two.json"]
     kept = json.loads((out / "two.json").read_text(encoding="utf-8"))
     assert kept["rows"] == [7]
-    assert kept["made"]["command"] == "pixdraft evaluate RUN_FOLDER --model emoji --pictures 7 --part two"
+    assert kept["made"]["command"] == "pixdraft evaluate model RUN_FOLDER --model emoji --pictures 7 --part two"
     assert kept["made"]["commit"]
 
 

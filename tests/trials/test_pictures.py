@@ -19,8 +19,9 @@ from pixdraft.training.sprites import Sprites, held_out_names
 from pixdraft.trials import guidance, pictures
 from pixdraft.trials.draw_many import Drawn, Method
 from pixdraft.trials.features import FeatureError, Features
-from pixdraft.trials.pictures import GALLERY_VIEWS, Judge, prompts, summary
+from pixdraft.trials.pictures import GALLERY_VIEWS, Judge, prompts
 from pixdraft.trials.sheets import sheet
+from rows import counted
 from tiny import Networks
 
 NAMES = ("cat", "dog", "fox", held_out_names()[0], "owl")
@@ -94,22 +95,9 @@ def test_prompts_are_of_training_names(tmp_path: Path) -> None:
     assert not set(judge.training_names) & set(held_out_names())
 
 
-def row(asked: float, audit: float | None) -> dict[str, Any]:
-    counts = {"asked_share": asked, "cloud_share": 0.4, "frames_up": 8, "bytes_up": 100, "bytes_down": 50}
-    return counts | {"audit": audit, "seconds": {"total": 2.0}}
-
-
 def drawn_of(rows: list[dict[str, Any]]) -> Drawn:
     grey = np.full((len(rows), 64, 64, 3), 128, np.uint8)
     return Drawn(grey, np.zeros((len(rows), 16), np.int64), np.full((len(rows), 16), "kept"), rows)
-
-
-def test_a_summary_is_the_mean_over_pictures() -> None:
-    found = summary(drawn_of([row(0.1, 0.5), row(0.3, None), row(0.2, 1.0)]))
-    assert found["asked_share"] == pytest.approx(0.2)
-    assert found["audit"] == 0.75
-    assert (found["frames_up"], found["bytes_up"], found["bytes_down"], found["seconds"]) == (8, 100, 50, 2.0)
-    assert summary(drawn_of([row(0.0, None)]))["audit"] is None
 
 
 @pytest.mark.usefixtures("coloured")
@@ -118,7 +106,7 @@ def test_every_method_has_a_row_under_the_floor(monkeypatch: pytest.MonkeyPatch,
 
     def fake(model: str, method: Method, captions: list[str], seeds: list[int], work: Path, workers: int) -> Drawn:
         asked.append((model, method.label, len(captions), seeds, work, workers))
-        return drawn_of([row(0.1, None)] * len(captions))
+        return drawn_of([counted(asked=2)] * len(captions))
 
     monkeypatch.setattr(pictures, "draw_many", fake)
     monkeypatch.setattr(pictures, "Judge", lambda folder: Judge(folder, reference=20))
@@ -129,7 +117,7 @@ def test_every_method_has_a_row_under_the_floor(monkeypatch: pytest.MonkeyPatch,
     assert [(line["method"], line["seed"]) for line in table["raw"]] == [(m, i) for m in "ab" for i in range(4)]
     share = sum(line["rank"] < 10 for line in table["raw"][:4]) / 4
     assert share == table["rows"][2]["retrieval_10"]
-    assert table["raw"][0]["asked_share"] == 0.1
+    assert table["raw"][0]["asked_share"] == 2 / 16
     assert table["pictures"] == 4
     assert {"frechet", "retrieval_1", "retrieval_10"} <= set(table["rows"][0]) < set(table["rows"][2])
 

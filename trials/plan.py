@@ -1,0 +1,164 @@
+"""A comparison as it is asked for: a small TOML file, or the same by flags.
+
+```toml
+title = "Draft-free decoding"
+prompts = 200                     # of the model's own captions
+seeds = 1                         # pictures of each prompt
+baseline = "AR"                   # what the others are divided by; the first method, if left out
+pareto = "steps"                  # the plot's other axis: steps or cloud_share
+
+[methods]                         # label = method, see `trials.methods`
+AR = "cloud"
+"CSD 0.65" = "sjd:init=uniform + csd:lam=0.5,delta=0.65"
+
+[metrics]                         # all may be left out, see `trials.quality`
+clip = "folders/clip-vit-large-patch14"
+```
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from pixdraft.trials.methods import parse
+
+PARETO = ("steps", "cloud_share")
+
+
+class PlanError(ValueError):
+    """A plan cannot be used; the message names the file and the field, and says what would do."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """Metrics over weights and pictures that the user has, each a place in the file system; None leaves it out.
+
+    Attributes:
+        clip, hpsv2: folders of a CLIP model as transformers saves them.
+        inception: weights file of the Inception network (torch-fidelity's), for FID, precision, recall and F1.
+        pictures: folder of real pictures to compare with, in place of scenes of the model's own kind.
+    """
+
+    clip: Path | None = None
+    hpsv2: Path | None = None
+    inception: Path | None = None
+    pictures: Path | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Methods x prompts x seeds, and what to measure.
+
+    Attributes:
+        name: of the files that the comparison leaves.
+        methods: by label, as `trials.methods.parse` takes them.
+        title: over the table.
+        prompts: how many.
+        seeds: pictures of each prompt.
+        captions: prompts from a file (one a line, or MS-COCO's captions_*.json) in place of the model's own.
+        baseline: label that others are divided by.
+        pareto: of `PARETO`, the plot's other axis.
+        metrics: beside the packaged ones.
+    """
+
+    name: str
+    methods: Mapping[str, str]
+    title: str = ""
+    prompts: int = 200
+    seeds: int = 1
+    captions: Path | None = None
+    baseline: str = ""
+    pareto: str = PARETO[0]
+    metrics: Local = field(default_factory=Local)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"\w[\w.-]*", self.name):
+            raise PlanError(f"name is {self.name!r}: files are called by it, take letters, digits, dots and dashes")
+        if not self.methods:
+            raise PlanError(f'{self.name}: there is no method: give one, for example AR = "cloud"')
+        for name in ("prompts", "seeds"):
+            value: Any = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise PlanError(f"{self.name}: {name} is {value!r}: give a whole number of at least 1")
+        if self.pareto not in PARETO:
+            raise PlanError(f"{self.name}: pareto is {self.pareto!r}: take {' or '.join(PARETO)}")
+        if self.captions is not None and self.metrics.inception is not None and self.metrics.pictures is None:
+            raise PlanError(f"{self.name}: captions and inception need pictures to compare with: give metrics.pictures")
+        object.__setattr__(self, "baseline", self.baseline or next(iter(self.methods)))
+        if self.baseline not in self.methods:
+            raise PlanError(f"{self.name}: baseline is {self.baseline!r}: take one of {', '.join(self.methods)}")
+        for label, text in self.methods.items():
+            if not isinstance(text, str):
+                raise PlanError(f"{self.name}: the method {label!r} is {text!r}: write it as text, in quotes")
+            parse(text)
+
+    def only(self, labels: Sequence[str]) -> Plan:
+        """The plan with these methods alone, and its baseline.
+
+        Raises:
+            PlanError: a label is unknown.
+        """
+        if unknown := [label for label in labels if label not in self.methods]:
+            raise PlanError(f"{self.name}: there is no method {unknown[0]!r}: take some of {', '.join(self.methods)}")
+        kept = {label: text for label, text in self.methods.items() if label in labels or label == self.baseline}
+        return replace(self, methods=kept)
+
+    def changed(self, metrics: Mapping[str, Path | None], **values: Any) -> Plan:
+        """The plan with what is given (not None) put in: places of metrics, and fields."""
+        places = {name: place for name, place in metrics.items() if place is not None}
+        given = {name: value for name, value in values.items() if value is not None}
+        return replace(self, metrics=replace(self.metrics, **places), **given)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values as JSON types."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        places = {f.name: _text(getattr(self.metrics, f.name)) for f in fields(self.metrics)}
+        return values | {"methods": dict(self.methods), "captions": _text(self.captions), "metrics": places}
+
+
+def read(file: Path) -> Plan:
+    """Read a plan. Places in it are relative to the folder that the command runs in.
+
+    Raises:
+        PlanError: the file is missing or no TOML, or a field is unknown or out of range.
+        MethodError: a method cannot be read.
+    """
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise PlanError(
+            f"{file} cannot be read as a plan ({error}): give a TOML file with a table [methods]"
+        ) from error
+    for name, kind in (
+        ("methods", dict),
+        ("metrics", dict),
+        ("name", str),
+        ("title", str),
+        ("captions", str),
+        ("baseline", str),
+    ):
+        if name in values and not isinstance(values[name], kind):
+            raise PlanError(f"{file}: {name} is {values[name]!r}: give {'a table' if kind is dict else 'text'}")
+    _known(file, values, Plan, "")
+    _known(file, places := values.get("metrics", {}), Local, "metrics.")
+    if wrong := [name for name, place in places.items() if not isinstance(place, str)]:
+        raise PlanError(f"{file}: metrics.{wrong[0]} is {places[wrong[0]]!r}: give a path, in quotes")
+    values["metrics"] = Local(**{name: Path(place) for name, place in places.items()})
+    if "captions" in values:
+        values["captions"] = Path(values["captions"])
+    return Plan(**{"name": file.stem, "methods": {}} | values)
+
+
+def _known(file: Path, values: Mapping[str, Any], kind: type[Any], where: str) -> None:
+    known = [f.name for f in fields(kind)]
+    if unknown := [name for name in values if name not in known]:
+        raise PlanError(f"{file}: there is no field {where + unknown[0]!r}: the known ones are {', '.join(known)}")
+
+
+def _text(place: Path | None) -> str | None:
+    return None if place is None else str(place)
