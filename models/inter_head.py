@@ -26,12 +26,15 @@ def fuse(center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
 
     l = sigmoid(a - r), u = sigmoid(a + r), a_i = c_i - logsumexp of the other centres.
     """
-    top, where = center.max(-1, keepdim=True)
+    top = center.amax(-1, keepdim=True)
     weights = (center - top).exp()
     total = weights.sum(-1, keepdim=True)
-    # 1 - s_i from the other terms: only the largest entry can lose all its digits in `total - weights`.
-    others_of_top = weights.scatter(-1, where, 0.0).sum(-1, keepdim=True)
-    others = (total - weights).scatter(-1, where, others_of_top)
+    # 1 - s_i from the other terms: only the largest entry can lose all its digits in `total - weights`. No scatter:
+    # phones' backends leave it behind. Where several are largest, each has the rest of them (weight 1) among its others.
+    largest = center >= top
+    ties = largest.to(center.dtype).sum(-1, keepdim=True) - 1.0
+    others_of_top = weights.masked_fill(largest, 0.0).sum(-1, keepdim=True) + ties
+    others = torch.where(largest, others_of_top, total - weights)
     a = center - top - others.clamp_min(1e-30).log()
     return torch.sigmoid(a - radius), torch.sigmoid(a + radius)
 

@@ -1,8 +1,8 @@
 """The LlamaGen decoder (arXiv 2406.06525), with the parameter names of its checkpoints.
 
 One core runs everywhere: training and full passes without a cache, the cloud and the device with one. A cache is an
-adapter: it writes keys and values at explicit positions and returns all that attention may see, so that writing at
-a position is the rollback and every backend can bring its own way to write.
+adapter: it writes keys and values at explicit positions and attends to all that it holds, so that writing at a
+position is the rollback, and every exported backend can bring its own way to write and to attend.
 
 Shapes: B rows, S positions of this pass, L positions of the table (condition and image), d model width, D head width.
 """
@@ -21,8 +21,12 @@ from pixdraft.models.config import TransformerConfig
 class Cache(Protocol):
     """Keys and values of earlier positions, for every layer."""
 
-    def update(self, layer: int, positions: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write [B, heads, S, D] at `positions` [S]; return what attention sees, [B, heads, K, D] each."""
+    def attend(self, layer: int, positions: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """Write k, v [B, heads, S, D] at `positions` [S], and let q of that shape attend to all written so far.
+
+        `mask` as `attention_mask` gives it; a cache of an exported graph gets None and masks by position. Returns
+        [B, heads, S, D].
+        """
 
 
 class StaticCache:
@@ -38,13 +42,14 @@ class StaticCache:
         self.keys = torch.zeros(shape, dtype=dtype)
         self.values = torch.zeros(shape, dtype=dtype)
 
-    def update(self, layer: int, positions: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Cache.update`. Only the filled part is returned: positions of one pass are consecutive."""
+    def attend(self, layer: int, positions: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """See `Cache.attend`. Only the filled part is looked at: positions of one pass are consecutive."""
         first = int(positions[0])
-        end = first + keys.shape[2]
-        self.keys[layer, :, :, first:end] = keys
-        self.values[layer, :, :, first:end] = values
-        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+        end = first + k.shape[2]
+        self.keys[layer, :, :, first:end] = k
+        self.values[layer, :, :, first:end] = v
+        keys, values = self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
 
 
 class RMSNorm(nn.Module):
@@ -93,13 +98,14 @@ class Attention(nn.Module):
         self.wqkv = nn.Linear(config.dim, 3 * config.dim, bias=False)
         self.wo = nn.Linear(config.dim, config.dim, bias=False)
 
-    def forward(self, x: Tensor, table: Tensor, mask: Tensor, positions: Tensor, cache: Cache | None) -> Tensor:
+    def forward(self, x: Tensor, table: Tensor, mask: Tensor | None, positions: Tensor, cache: Cache | None) -> Tensor:
         q, k, v = self.wqkv(x).unflatten(-1, (3, self.heads, -1)).unbind(2)
         q, k = rotate(q, table), rotate(k, table)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-        if cache is not None:
-            k, v = cache.update(self.layer, positions, k, v)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        if cache is None:
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        else:
+            mixed = cache.attend(self.layer, positions, q, k, v, mask)
         return self.wo(mixed.transpose(1, 2).flatten(2))
 
 
@@ -125,7 +131,7 @@ class TransformerBlock(nn.Module):
         self.attention_norm = RMSNorm(config.dim, config.norm_eps)
         self.ffn_norm = RMSNorm(config.dim, config.norm_eps)
 
-    def forward(self, x: Tensor, table: Tensor, mask: Tensor, positions: Tensor, cache: Cache | None) -> Tensor:
+    def forward(self, x: Tensor, table: Tensor, mask: Tensor | None, positions: Tensor, cache: Cache | None) -> Tensor:
         x = x + self.attention(self.attention_norm(x), table, mask, positions, cache)
         return x + self.feed_forward(self.ffn_norm(x))
 
