@@ -19,9 +19,11 @@ class Engine(Protocol):
 
     Attributes:
         sizes: row counts that `run` takes, ascending, the first one 1; empty where it takes any.
+        ran: what really runs, for a benchmark to say: provider, threads, whatever there is to know.
     """
 
     sizes: tuple[int, ...]
+    ran: dict[str, Any]
 
     def run(self, x: NDArray[np.float32], slot: int, place: int) -> DraftOutput:
         """One pass over embeddings [S, d], see `pixdraft.export.graph.DraftGraph.forward`; S rows.
@@ -57,6 +59,11 @@ class ExportedDraft:
         self._engine = engine
         self._prompt, self._slots, self._tokens = (tables[name] for name in ("prompt", "slots", "tokens"))
         self._prompt_length = 0
+
+    @property
+    def ran(self) -> dict[str, Any]:
+        """What really runs, see `Engine.ran`."""
+        return self._engine.ran
 
     def open(self, condition: NDArray[Any]) -> DraftOutput:
         """See `DraftModel.open`. Raises ValueError where the condition is not the prompt of this draft."""

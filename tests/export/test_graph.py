@@ -25,11 +25,12 @@ class EagerEngine:
         self.sizes = sizes
         self.graph = DraftGraph(draft, draft.config.length + 8)
         self.cache = EagerCache(self.graph)
-        self.ran: list[int] = []
+        self.rows: list[int] = []
+        self.ran = {"provider": "eager"}
 
     @torch.inference_mode()
     def run(self, x: np.ndarray, slot: int, place: int) -> DraftOutput:
-        self.ran.append(len(x))
+        self.rows.append(len(x))
         row = self.graph(torch.from_numpy(x)[None], torch.tensor([slot]), torch.tensor([place]), self.cache)
         return DraftOutput(*(part.numpy() for part in row))
 
@@ -111,10 +112,10 @@ def test_sizes_are_kept_and_blocks_are_preferred(draft: DraftTransformer) -> Non
     exported.open(condition(6))
     engine = exported._engine
     assert isinstance(engine, EagerEngine)
-    assert engine.ran == [4, 4]
+    assert engine.rows == [4, 4]
     exported.step(np.zeros(1, np.int64), 0)
     exported.step(np.zeros(9, np.int64), 1)
-    assert engine.ran[2:] == [1, 4, 4, 1]
+    assert engine.rows[2:] == [1, 4, 4, 1]
 
 
 def test_pixels_are_clipped_and_rounded(draft: DraftTransformer) -> None:
