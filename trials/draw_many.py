@@ -56,13 +56,13 @@ def _draw_shard(model: str, method: Method, prompts: list[str], seeds: list[int]
     import torch
 
     torch.set_num_threads(1)
+    from pixdraft.cloud_stub.local_link import LocalCloud
     from pixdraft.models.registry import load_target
     from pixdraft.protocol.frames import Rule, Sampling
     from pixdraft.runtime.backends.torch_backend import load_draft
     from pixdraft.runtime.policies import create
     from pixdraft.runtime.request import DrawRequest
     from pixdraft.runtime.session import DeviceSession
-    from pixdraft.trials.local_link import LocalCloud
 
     if model not in _LOADED:
         _LOADED[model] = (load_target(model), load_draft(model))

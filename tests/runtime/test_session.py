@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import reference
 from fakes import TableDraft, TableTarget
 from links import UnsteadyCloud
+from pixdraft.cloud_stub.local_link import LocalCloud
 from pixdraft.cloud_stub.serving import BackgroundServer
 from pixdraft.decoding import rng
 from pixdraft.decoding.sampling import probabilities, sample
@@ -32,7 +33,6 @@ from pixdraft.runtime.policies import (
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
 from pixdraft.runtime.websocket import WebSocketConnector
-from pixdraft.trials.local_link import LocalCloud
 
 PROMPT = "xx xxxx"
 TARGET = TableTarget()
