@@ -1,4 +1,4 @@
-"""The manifest of a bundle: what is in the folder, what made it, what runs it. Nothing is loaded that it does not vouch for.
+"""The manifest of a bundle: what is in the folder, what made it, what runs it. It vouches for every file.
 
 A bundle is a folder with ``manifest.json`` beside the files that it lists by SHA-256. Reading checks, in this order:
 the format, every hash (and that no listed file is missing), the least versions of what runs it.
@@ -21,7 +21,7 @@ NAME = "manifest.json"
 
 
 class Shapes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sizes of the draft: d, layers, heads, V, tokens T, condition tokens P, bottleneck, cache slots, side in pixels."""
+    """Sizes: d, layers, heads, V, image tokens T, condition tokens P, bottleneck, cache slots, side in pixels."""
 
     dim: int
     layers: int

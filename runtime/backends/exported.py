@@ -112,9 +112,7 @@ class ExportedDraft:
 
 
 def _last(chunks: Iterator[DraftOutput]) -> DraftOutput:
-    row = next(chunks)
-    for row in chunks:
-        pass
+    *_, row = chunks  # only the last chunk's arrays are looked at, and no run comes after it
     return DraftOutput(*(part[-1:].copy() for part in row))
 
 

@@ -41,7 +41,7 @@ class _Conversation:
 
 
 class FreeDraft:
-    """A `DraftModel` that costs nothing and says what it was given: what is left of a picture is the loop's own cost."""
+    """A `DraftModel` that costs nothing and repeats one row: what is left of a picture is the loop's own cost."""
 
     def __init__(self, info: DraftInfo, row: DraftOutput) -> None:
         self.info = info

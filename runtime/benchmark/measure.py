@@ -47,8 +47,8 @@ def measure(folder: Path, settings: Settings) -> dict[str, Any]:
     """Measure a bundle in this process, which should be a fresh one: the first load is the cold one.
 
     Returns:
-        JSON values: load, opening, steps by position, block, decoder, whole pictures by the device alone, the loop's own
-        cost, the bandwidth floor, what really ran, machine, versions.
+        JSON values: load, opening, steps by position, block, decoder, whole pictures by the device alone, the loop's
+        own cost, the bandwidth floor, what really ran, machine, versions.
 
     Raises:
         BundleError: the bundle cannot be used.
