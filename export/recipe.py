@@ -41,14 +41,16 @@ class Recipe:
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise ExportError(f"{path} cannot be read as a recipe ({error}): name a JSON file of --sensitivity") from error
+            raise ExportError(f"{path} is no recipe ({error}): name a JSON file that --sensitivity wrote") from error
         if not isinstance(values, dict) or not isinstance(values.get("scheme"), str):
             raise ExportError(f"{path}: the field 'scheme' must name a quantisation: write one such as 8da4w")
         if unknown := sorted(set(values) - {"scheme", "overrides", "decoder"}):
             raise ExportError(f"{path}: a recipe has no field {unknown[0]!r}: remove it")
         overrides = values.get("overrides", {})
         if not isinstance(overrides, dict) or not all(isinstance(v, str) for v in overrides.values()):
-            raise ExportError(f"{path}: the field 'overrides' must give a scheme by layer: write {{\"output\": \"8da8w\"}}")
+            raise ExportError(
+                f'{path}: the field \'overrides\' must give schemes by layer: write {{"output": "8da8w"}}'
+            )
         return cls(values["scheme"], overrides, str(values.get("decoder", "")))
 
     def write(self, path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,8 @@ class Source:
         network: the draft, in eval mode.
         tokenizer: only its decoder and codebook are exported.
         prompts: real ones to judge a quantised draft by; empty for random weights.
-        model: the model folder's path or bundled name, which a real run against the cloud needs; None for random weights.
+        model: the model folder's path or bundled name, which a real run against the cloud needs; None for random
+            weights.
     """
 
     info: DraftInfo
@@ -35,6 +39,24 @@ class Source:
     tokenizer: VQTokenizer
     prompts: tuple[str, ...] = ()
     model: str | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) over all that is exported: facts and weights."""
+        digest = hashlib.sha256(json.dumps(asdict(self.info), sort_keys=True).encode())
+        for module in (self.network, self.tokenizer):
+            for name, weight in module.state_dict().items():
+                digest.update(f"{name} {tuple(weight.shape)}".encode())
+                digest.update(np.ascontiguousarray(weight.numpy()))
+        return digest.hexdigest()
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the linear layers that a recipe may name."""
+        from pixdraft.export.graph import DraftGraph
+
+        graph = DraftGraph(self.network, self.network.config.length)
+        return tuple(name for name, module in graph.named_modules() if isinstance(module, torch.nn.Linear))
 
     def tables(self) -> dict[str, NDArray[Any]]:
         """What the device looks up by itself, float16 (float32 where that would round):
@@ -61,15 +83,15 @@ def load(name_or_path: str | Path) -> Source:
     Raises:
         ModelError: the folder cannot be used; the message says why.
     """
+    from pixdraft.export.prompts import prompts_of
     from pixdraft.models.registry import find, load_draft_transformer, load_tokenizer
     from pixdraft.runtime.backends.torch_backend import draft_info
 
     if str(name_or_path) == XL_SHAPE:
         return random_xl()
     folder = find(name_or_path)
-    prompts = tuple(folder.config.get("sample_prompts", ()))
     network, tokenizer = load_draft_transformer(folder), load_tokenizer(folder)
-    return Source(draft_info(folder), network, tokenizer, prompts, str(name_or_path))
+    return Source(draft_info(folder), network, tokenizer, prompts_of(folder), str(name_or_path))
 
 
 def random_xl(seed: int = 0) -> Source:

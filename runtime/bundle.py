@@ -51,7 +51,7 @@ def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> Engine:
             f"{folder / NAME} is for {manifest.target!r}, this pixdraft runs {', '.join(ENGINES)}: update pixdraft"
         )
     if manifest.target == "coreml" and sys.platform != "darwin":
-        raise BundleError(f"{folder} is for Core ML, which macOS and iOS have: take a bundle for onnx or executorch here")
+        raise BundleError(f"{folder} is for Core ML, which macOS and iOS have: take a bundle for onnx or executorch")
     engine: Engine = import_module(module).open_engine(folder, manifest, threads)
     return engine
 
