@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pixdraft.models.inter_head import DraftRow, DraftTransformer, fuse
+from pixdraft.models.tokenizer import VQTokenizer
 from pixdraft.models.transformer import Cache
 
 OUTPUTS = DraftRow._fields
@@ -106,3 +107,25 @@ class EagerCache:
         self.values[layer, :, :, positions] = v
         seen = torch.arange(self.keys.shape[3])[None] <= positions[:, None]
         return F.scaled_dot_product_attention(q, self.keys[layer], self.values[layer], attn_mask=seen)
+
+
+class PictureGraph(nn.Module):
+    """The exported decoder of pictures: pixels [3, H, W] in about [-1, 1] of tokens, whole numbers [1, T].
+
+    Args:
+        tokenizer: in eval mode; its parameters are shared, but the codes are normalised here, once.
+    """
+
+    units: Tensor
+
+    def __init__(self, tokenizer: VQTokenizer) -> None:
+        super().__init__()
+        self.register_buffer("units", tokenizer.quantize.units().detach(), persistent=False)
+        self.post_quant_conv = tokenizer.post_quant_conv
+        self.decoder = tokenizer.decoder
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Pixels of tokens."""
+        side = int(tokens.shape[1] ** 0.5)
+        codes = F.embedding(tokens, self.units).transpose(1, 2).unflatten(2, (side, side))
+        return self.decoder(self.post_quant_conv(codes))[0]

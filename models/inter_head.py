@@ -62,9 +62,12 @@ class RiskHead(nn.Module):
 
     def forward(self, feature: Tensor, center: Tensor) -> Tensor:
         """Predicted TV [...] of states [..., d] and centre logits [..., V]."""
-        logs = center.log_softmax(-1)
-        entropy = -(logs.exp() * logs).sum(-1, keepdim=True)
-        seen = torch.cat([feature, entropy, logs.amax(-1, keepdim=True).exp()], dim=-1)
+        # No log of a probability: in half precision small ones are 0, and 0 * log 0 is no number.
+        below = center - center.amax(-1, keepdim=True)
+        weights = below.exp()
+        total = weights.sum(-1, keepdim=True)
+        entropy = total.log() - (weights * below).sum(-1, keepdim=True) / total
+        seen = torch.cat([feature, entropy, total.reciprocal()], dim=-1)
         return torch.sigmoid(self.up(F.silu(self.down(seen)))).squeeze(-1)
 
 
