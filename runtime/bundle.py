@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-import zipfile
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
-
-from pixdraft.runtime.backends.exported import Engine, ExportedDraft, Tables
+from pixdraft.runtime.backends.exported import Engine, ExportedDraft
 from pixdraft.runtime.errors import BundleError
+from pixdraft.runtime.files import read_arrays
 from pixdraft.runtime.manifest import NAME, Manifest, read
 
 ENGINES = {
@@ -37,7 +35,7 @@ def open_bundle(folder: Path | str, threads: int = 1) -> ExportedDraft:
 
 def assemble(folder: Path, manifest: Manifest, engine: Engine) -> ExportedDraft:
     """A draft over an engine that is open already."""
-    return ExportedDraft(manifest.info, read_tables(folder / manifest.tables), engine)
+    return ExportedDraft(manifest.info, read_arrays(folder / manifest.tables), engine)
 
 
 def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> Engine:
@@ -54,16 +52,3 @@ def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> Engine:
         raise BundleError(f"{folder} is for Core ML, which macOS and iOS have: take a bundle for onnx or executorch")
     engine: Engine = import_module(module).open_engine(folder, manifest, threads)
     return engine
-
-
-def read_tables(path: Path) -> Tables:
-    """The embedding tables of a bundle.
-
-    Raises:
-        BundleError: the file cannot be read.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            return {name: held[name] for name in held.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise BundleError(f"{path} cannot be read as tables ({error}): export the bundle again") from error

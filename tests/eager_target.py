@@ -128,7 +128,9 @@ def _own(graph: nn.Module, path: str) -> nn.Module:
     for part in filter(None, path.split(".")):
         child = owner.get_submodule(part)
         copy = child.__new__(type(child))
-        copy.__dict__ = {k: dict(v) if k in ("_modules", "_parameters", "_buffers") else v for k, v in vars(child).items()}
+        copy.__dict__ = {
+            k: dict(v) if k in ("_modules", "_parameters", "_buffers") else v for k, v in vars(child).items()
+        }
         owner._modules[part] = copy
         owner = copy
     return owner

@@ -5,7 +5,6 @@ Two pictures are fed, of a real prompt (or a short one) and of one that fills th
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from pixdraft.runtime.backends import DraftOutput
 from pixdraft.runtime.errors import BundleError
+from pixdraft.runtime.files import read_arrays
 from pixdraft.runtime.manifest import Manifest
 
 CHUNKS = (5, 1, 1, 8, 2, 1, 6)
@@ -81,10 +81,9 @@ def read(path: Path) -> Golden:
         BundleError: it cannot be read.
     """
     try:
-        with np.load(path, allow_pickle=False) as held:
-            return _golden({name: held[name] for name in held.files})
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise BundleError(f"{path} cannot be read as golden values ({error}): export the bundle again") from error
+        return _golden(read_arrays(path))
+    except (KeyError, TypeError) as error:
+        raise BundleError(f"{path} lacks {error}: export the bundle again") from error
 
 
 def _golden(held: dict[str, NDArray[np.generic]]) -> Golden:
