@@ -54,7 +54,7 @@ class CoreMLExporter:
         decoder = recipe.decoder or ("fp16" if recipe.scheme == "fp16" else "int8")
         if decoder not in ("fp16", "int8"):
             raise ExportError(f"the decoder cannot be exported as {decoder} for coreml: choose fp16 or int8")
-        with _quiet():
+        with quiet():
             _export_draft(source, wanted, folder / "draft.mlpackage")
             _export_decoder(source, decoder, folder / "decoder.mlpackage")
         return Artefact("draft.mlpackage", "decoder.mlpackage", {"functions": dict(FUNCTIONS)})
@@ -213,7 +213,7 @@ def _compressor(scheme: str, shape: tuple[int, ...]) -> Any:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep the converter's progress bars and the notes on its own insides off the screen; errors still come through.
 
     What it might have left undone it says in such notes too, so the gate looks at the result, not at them.

@@ -20,7 +20,7 @@ class Operator:
     Attributes:
         function: takes the operation's inputs by name; returns an array, or a tuple of them for several outputs.
         many: parameters that take a list of values.
-        moves: whether every element of a result is one of an input, so that it needs no rounding.
+        moves: whether every element of a result is one of an input, but for its sign: such results need no rounding.
     """
 
     function: Callable[..., Any]
