@@ -128,4 +128,5 @@ class PictureGraph(nn.Module):
         """Pixels of tokens."""
         side = int(tokens.shape[1] ** 0.5)
         codes = F.embedding(tokens, self.units).transpose(1, 2).unflatten(2, (side, side))
-        return self.decoder(self.post_quant_conv(codes))[0]
+        pixels: Tensor = self.decoder(self.post_quant_conv(codes))
+        return pixels[0]

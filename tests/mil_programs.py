@@ -27,6 +27,7 @@ KINDS = {
     "UINT6": (38, 6),
     "UINT3": (39, 3),
 }
+Results = dict[str, tuple[str, tuple[int | None, ...]]]
 STORED = {"FLOAT16": "<f2", "FLOAT32": "<f4", "INT8": "i1", "UINT8": "u1", "INT16": "<i2", "UINT16": "<u2"}
 
 
@@ -90,7 +91,7 @@ def immediate(kind: str, value: Any) -> bytes:
 class Function:
     """One function in the making; values have names, and every operation names the types of its results."""
 
-    inputs: dict[str, tuple[str, tuple[int | None, ...]]] = field(default_factory=dict)
+    inputs: Results = field(default_factory=dict)
     states: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     operations: list[bytes] = field(default_factory=list)
@@ -104,7 +105,7 @@ class Function:
         self.operations.append(data(1, "const") + output + label + entry(5, "val", value))
         return name
 
-    def op(self, kind: str, results: dict[str, tuple[str, tuple[int | None, ...]]], **inputs: Any) -> None:
+    def op(self, kind: str, results: Results, **inputs: Any) -> None:
         """Inputs are names, tuples of names, or (kind, value) pairs in a list of one."""
         parts = data(1, kind) + entry(5, "name", immediate("STRING", "_".join(results) or kind))
         for name, given in inputs.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ class MilEngine:
         if self.sizes[:1] != (1,):
             raise ExportError(f"{draft} has no function of one row: export it again")
         self._decoder = MilProgram(decoder, half=half)
+        self.ran: dict[str, Any] = {"engine": "pixdraft's interpreter of Core ML programs", "rounds to float16": half}
 
     def run(self, x: NDArray[np.float32], slot: int, place: int) -> DraftOutput:
         """See `Engine.run`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,11 @@ class CoreMLEngine:
     Args:
         functions: models of the draft's package by the rows that each takes.
         decoder: the model of the decoder's package.
+        ran: what runs them, for a benchmark to say.
     """
 
-    def __init__(self, functions: dict[int, Any], decoder: Any) -> None:
+    def __init__(self, functions: dict[int, Any], decoder: Any, ran: dict[str, Any]) -> None:
+        self.ran = ran
         self.sizes = tuple(sorted(functions))
         self._functions = functions
         self._decoder = decoder
@@ -48,7 +50,7 @@ def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> CoreMLEng
     Raises:
         BundleError: this is no macOS, coremltools is missing, or Core ML refuses a package.
     """
-    if sys.platform != "darwin":
+    if platform.system() != "Darwin":
         raise BundleError(f"{folder} runs on macOS and iOS only: check it here with `pixdraft check {folder}`")
     functions = manifest.facts.get("functions")
     if (
@@ -65,6 +67,8 @@ def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> CoreMLEng
         draft = {
             rows: ct.models.MLModel(str(folder / manifest.draft), function_name=n) for n, rows in functions.items()
         }
-        return CoreMLEngine(draft, ct.models.MLModel(str(folder / manifest.decoder)))
+        decoder = ct.models.MLModel(str(folder / manifest.decoder))
+        ran = {"engine": "Core ML", "macos": platform.mac_ver()[0], "compute units": decoder.compute_unit.name}
+        return CoreMLEngine(draft, decoder, ran)
     except (RuntimeError, ValueError) as error:
         raise BundleError(f"Core ML cannot run {folder} ({error}): export it again with another --quant") from error

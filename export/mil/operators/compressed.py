@@ -37,9 +37,9 @@ def lut_to_dense(indices: Array, lut: Array, vector_axis: Array | int = 0) -> Ar
     tables = lut.reshape(-1, entries, width)
     blocks = np.arange(len(tables), dtype=np.int32).reshape(lut.shape[:-2])
     block = np.broadcast_to(_spread(blocks, indices.shape), indices.shape)
-    chosen = tables[block, indices]
+    chosen: Array = tables[block, indices]
     if width == 1:
-        return chosen[..., 0]
+        return chosen.reshape(indices.shape)
     axis = int(vector_axis) % indices.ndim
     laid = np.moveaxis(chosen, -1, axis + 1)
     return laid.reshape(*laid.shape[:axis], -1, *laid.shape[axis + 2 :])

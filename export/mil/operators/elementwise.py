@@ -33,7 +33,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
 }
 
 
-def _sigmoid(x: Array) -> Array:
+def _sigmoid(x: Array) -> Any:
     # Of -|x| the exponential never overflows; the other side follows by symmetry.
     e = np.exp(-np.abs(x))
     return np.where(x >= 0, 1, e) / (1 + e)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mil_programs import PackageWriter
+from mil_programs import PackageWriter, Results
 from pixdraft.export.errors import ExportError
 from pixdraft.export.mil import MilProgram, load_functions
 from pixdraft.export.mil.registry import OPERATORS, Operator, operator
@@ -122,7 +122,7 @@ def test_several_results(tmp_path: Path) -> None:
     writer = PackageWriter()
     main = writer.function()
     main.inputs["x"] = ("FLOAT32", (None, 4))
-    parts = {"left": ("FLOAT32", (None, 2)), "right": ("FLOAT32", (None, 2))}
+    parts: Results = {"left": ("FLOAT32", (None, 2)), "right": ("FLOAT32", (None, 2))}
     main.op("split", parts, x="x", num_splits=[("INT32", 2)], axis=[("INT32", -1)])
     main.op("sub", {"y": ("FLOAT32", (None, 2))}, x="right", y="left")
     main.outputs = ("y",)
@@ -139,8 +139,10 @@ def test_results_have_the_type_that_the_program_states(tmp_path: Path) -> None:
     main.op("cast", {"z": ("BOOL", (3,))}, x="x", dtype=[("STRING", "bool")])
     main.outputs = ("y", "z")
     made = MilProgram(writer.save(tmp_path / "a.mlpackage")).run(x=[-1.7, 0.0, 2.9])
-    assert (made["y"].tolist(), made["y"].dtype) == ([-1, 0, 2], np.int32)
-    assert (made["z"].tolist(), made["z"].dtype) == ([True, False, True], np.bool_)
+    assert made["y"].tolist() == [-1, 0, 2]
+    assert made["z"].tolist() == [True, False, True]
+    assert made["y"].dtype == np.int32
+    assert made["z"].dtype == np.bool_
 
 
 def test_all_unknown_operators_are_named_at_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from mil_programs import PackageWriter, data, number
 from pixdraft.export.errors import ExportError
 from pixdraft.export.mil import STATE_WRITE, MilProgram, Package, count_operators, weight_bytes
 
-VALUES = {
+VALUES: dict[str, list[float]] = {
     "BOOL": [True, False, True],
     "FLOAT16": [0.5, -2.0, 65504.0],
     "FLOAT32": [1e-30, -1.5, 3e38],
@@ -37,7 +37,7 @@ def constant_of(path: Path) -> np.ndarray:
 @pytest.mark.parametrize("shape", ["vector", "matrix", "number"])
 def test_constants_in_the_program(tmp_path: Path, kind: str, shape: str) -> None:
     value = np.array(VALUES[kind])
-    value = {"vector": value, "matrix": value[None], "number": value[0]}[shape]
+    value = {"vector": value, "matrix": value[None], "number": np.asarray(value[0])}[shape]
     writer = PackageWriter()
     main = writer.function()
     main.outputs = (main.const("value", kind, value),)
