@@ -21,7 +21,7 @@ from pixdraft.export.card import card
 from pixdraft.export.description import CARD, GOLDEN, TABLES, code, describe, tools
 from pixdraft.export.engines import engine_name, open_draft
 from pixdraft.export.errors import ExportError, GateFailed
-from pixdraft.export.exporters import Artefact, Exporter
+from pixdraft.export.exporters import Artefact, Exporter, mirror
 from pixdraft.export.gate import artefact, golden, quality
 from pixdraft.export.gate.quality import Drawn
 from pixdraft.export.gate.report import Measure, Report
@@ -184,6 +184,7 @@ def finish(job: Job, manifest: Manifest, report: Report) -> Made:
     """Card, manifest, a last look at what was written, and the rename."""
     parity = {
         "checks": report.to_dict(),
+        "bounds": asdict(job.thresholds),
         "engine": engine_name(manifest),
         "machine": machine(),
         "prompts": list(job.source.prompts),
@@ -240,9 +241,8 @@ def _draw_pictures(job: Job, show: Show) -> Result:
 
 
 def _write_golden(job: Job, manifest: Manifest, pictures: Drawn | None) -> Result:
-    make_mirror = getattr(job.exporter, "mirror", None)
-    mirror = None if make_mirror is None else make_mirror(job.source, job.recipe)
-    values = artefact.recorded(_draft(job, manifest), reference.golden(job.source, pictures, mirror))
+    mirrored = mirror(job.exporter, job.source, job.recipe)
+    values = artefact.recorded(_draft(job, manifest), reference.golden(job.source, pictures, mirrored))
     marked = golden.Golden(values.cases, values.chunks, golden.fingerprint(manifest))
     marked.write(job.content / GOLDEN)
     return {}
@@ -250,7 +250,9 @@ def _write_golden(job: Job, manifest: Manifest, pictures: Drawn | None) -> Resul
 
 def _judge_artefact(job: Job, manifest: Manifest) -> Result:
     values = golden.read(job.content / GOLDEN)
-    return {"measures": [asdict(m) for m in artefact.measure(_draft(job, manifest), values)]}
+    draft = _draft(job, manifest)
+    found = (*artefact.measure(draft, values), *artefact.compared_with_export(draft, values))
+    return {"measures": [asdict(m) for m in found]}
 
 
 def _judge_quality(job: Job, manifest: Manifest, pictures: Drawn, show: Show) -> Result:

@@ -53,6 +53,5 @@ def check(folder: Path, threads: int = 1) -> Report:
 
 def _bounds(manifest: Manifest) -> dict[str, float]:
     """The bounds that the gate took, by check."""
-    checks = manifest.parity.get("checks", [])
-    found = {str(row.get("name")): row.get("bound") for row in checks if isinstance(row, dict)}
-    return {name: float(bound) for name, bound in found.items() if isinstance(bound, int | float)}
+    bounds = manifest.parity.get("bounds", {})
+    return {str(name): float(bound) for name, bound in bounds.items() if isinstance(bound, int | float)}

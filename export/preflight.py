@@ -33,9 +33,7 @@ def choose(exporter: Exporter, quant: str | None, recipe: Path | None, *, sensit
     if quant is None and recipe is None:
         raise ExportError(f"--quant is missing: choose one of {schemes}, or auto")
     if sensitivity and (quant == AUTO or recipe is not None):
-        raise ExportError(
-            f"--sensitivity writes a recipe, of one quantisation: give --quant, one of {schemes}"
-        )
+        raise ExportError(f"--sensitivity writes a recipe, of one quantisation: give --quant, one of {schemes}")
     if quant == AUTO and recipe is not None:
         raise ExportError("--quant auto looks for a recipe by itself: leave --recipe out, or --quant")
     if quant == AUTO:

@@ -1,10 +1,14 @@
-"""A target whose artefact is the torch graph itself, with weights rounded by the simplest quantiser: what the gate, the
-stages and the command line are tested on without a converter. It can be told to break in the ways that converters do."""
+"""A target whose artefact is the torch graph itself, with weights rounded by the simplest quantiser.
+
+The gate, the stages and the command line are tested on it, without a converter. It breaks, if told, as converters do.
+"""
 
 from __future__ import annotations
 
+import copy
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,31 +49,23 @@ class EagerExporter:
         self.plant = ""
         self.exports: list[Recipe] = []
         self.delegation: dict[str, dict[str, dict[str, int]]] = {}
+        self.mirror: Callable[[Source, Recipe], DraftGraph] | None = rounded
 
     def export(self, source: Source, recipe: Recipe, folder: Path) -> Artefact:
         self.exports.append(recipe)
-        graph = self.mirror(source, recipe)
-        layers = graph.layers[0]
+        graph = rounded(source, recipe)
         if self.plant == "swapped":
-            w1, w3 = layers.feed_forward.w1, layers.feed_forward.w3
-            layers.feed_forward.w1, layers.feed_forward.w3 = w3, w1
+            ffn = graph.layers[0].feed_forward
+            ffn.w1, ffn.w3 = ffn.w3, ffn.w1
         if self.plant == "flipped":  # the scale of one output channel of the head
             graph.output.weight[3] *= -1
-        torch.save(graph, folder / "draft.pt")
+        (folder / "draft").mkdir()
+        torch.save(graph, folder / "draft/graph.pt")
         torch.save(PictureGraph(source.tokenizer), folder / "decoder.pt")
         # What a real target would be smaller by, so that sizes can be compared.
         stored = sum(_bytes(recipe.of(name), module) for name, module in _linears(graph).items())
-        (folder / "weights.bin").write_bytes(bytes(stored))
-        return Artefact("draft.pt", "decoder.pt", {"plant": self.plant}, self.delegation)
-
-    def mirror(self, source: Source, recipe: Recipe) -> DraftGraph:
-        graph = DraftGraph(source.network, source.network.config.length + BLOCK)
-        for name, module in _linears(graph).items():
-            rounded = nn.Linear(module.in_features, module.out_features, module.bias is not None)
-            rounded.load_state_dict({**module.state_dict(), "weight": _rounded(module.weight, BITS[recipe.of(name)])})
-            owner, _, last = name.rpartition(".")
-            setattr(_own(graph, owner), last, rounded)
-        return graph.requires_grad_(False).eval()
+        (folder / "draft/weights.bin").write_bytes(bytes(stored))
+        return Artefact("draft", "decoder.pt", {"plant": self.plant}, self.delegation)
 
 
 class BreakingEngine(EagerEngine):
@@ -99,7 +95,7 @@ PLANTS = ("dropped", "unshared", "swapped", "flipped", "nan", "restless")
 
 
 def open_engine(folder: Path, manifest: Manifest, threads: int) -> Engine:
-    graph = torch.load(folder / manifest.draft, weights_only=False)
+    graph = torch.load(folder / manifest.draft / "graph.pt", weights_only=False)
     picture = torch.load(folder / manifest.decoder, weights_only=False)
     return BreakingEngine(graph, picture, manifest.facts["plant"])
 
@@ -118,22 +114,17 @@ def install(patch: pytest.MonkeyPatch) -> EagerExporter:
     return exporter
 
 
+def rounded(source: Source, recipe: Recipe) -> DraftGraph:
+    """The draft with its linear layers rounded; the source stays as it is."""
+    graph = DraftGraph(copy.deepcopy(source.network), source.network.config.length + BLOCK)
+    with torch.no_grad():
+        for name, module in _linears(graph).items():
+            module.weight.copy_(_rounded(module.weight, BITS[recipe.of(name)]))
+    return graph.requires_grad_(False).eval()
+
+
 def _linears(graph: DraftGraph) -> dict[str, nn.Linear]:
     return {name: module for name, module in graph.named_modules() if isinstance(module, nn.Linear)}
-
-
-def _own(graph: nn.Module, path: str) -> nn.Module:
-    """The module at a path, each on the way replaced by a copy that shares its parts: the source stays as it is."""
-    owner = graph
-    for part in filter(None, path.split(".")):
-        child = owner.get_submodule(part)
-        copy = child.__new__(type(child))
-        copy.__dict__ = {
-            k: dict(v) if k in ("_modules", "_parameters", "_buffers") else v for k, v in vars(child).items()
-        }
-        owner._modules[part] = copy
-        owner = copy
-    return owner
 
 
 def _rounded(weight: Tensor, bits: int) -> Tensor:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pixdraft.export.errors import ExportError
 from pixdraft.export.recipe import Recipe
 from pixdraft.export.source import Source
+
+if TYPE_CHECKING:
+    from pixdraft.export.graph import DraftGraph
 
 TARGETS = ("executorch", "coreml", "onnx")
 BLOCK = 8
@@ -54,6 +58,19 @@ class Exporter(Protocol):
         Raises:
             ExportError: the recipe names a scheme or a layer that this target does not know.
         """
+
+
+class Mirrored(Protocol):
+    """A target whose quantised weights can be run in torch eager too; the gate then knows a tighter bound."""
+
+    def mirror(self, source: Source, recipe: Recipe) -> DraftGraph:
+        """The draft over the weights that `Exporter.export` would write, its activations handled alike."""
+
+
+def mirror(made_by: Exporter, source: Source, recipe: Recipe) -> DraftGraph | None:
+    """The mirror of an exporter that has one."""
+    make: Callable[[Source, Recipe], DraftGraph] | None = getattr(made_by, "mirror", None)
+    return None if make is None else make(source, recipe)
 
 
 def exporter(target: str) -> Exporter:

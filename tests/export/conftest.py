@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,6 @@ def source(model: Path) -> Source:
 
 
 @pytest.fixture
-def eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[EagerExporter]:
+def eager(monkeypatch: pytest.MonkeyPatch) -> EagerExporter:
     """The target "eager"."""
-    yield install(monkeypatch)
+    return install(monkeypatch)
