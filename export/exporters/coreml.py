@@ -7,6 +7,7 @@ cache under an additive mask: -1e4 is as good as minus infinity after softmax, a
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import logging
 import tempfile
@@ -23,6 +24,7 @@ from pixdraft.export.errors import ExportError
 from pixdraft.export.exporters import BLOCK, Artefact
 from pixdraft.export.graph import OUTPUTS, DraftGraph, PictureGraph
 from pixdraft.export.recipe import FLOAT, Recipe
+from pixdraft.export.rounding import round_to_levels
 from pixdraft.export.source import Source
 
 FUNCTIONS = {"step": 1, "block": BLOCK}
@@ -37,7 +39,7 @@ _STATE_STEP = 32
 # Below this many elements a matrix costs less than the scales that would shrink it.
 _SMALL = 1024
 _BLOCK_SIZE = 32
-_PALETTE_GROUP = 16
+_PALETTE_GROUP = 8
 
 
 class CoreMLExporter:
@@ -122,10 +124,23 @@ def _graph(source: Source) -> DraftGraph:
     return DraftGraph(source.network, -(-least // _STATE_STEP) * _STATE_STEP)
 
 
+def _rounded(graph: DraftGraph, schemes: dict[str, str]) -> DraftGraph:
+    """The graph, or a copy with the weights of its int4 layers brought onto their grids."""
+    chosen = [name for name, scheme in schemes.items() if scheme == "int4"]
+    if not chosen:
+        return graph
+    graph = copy.deepcopy(graph)
+    for name in chosen:
+        weight = graph.get_parameter(f"{name}.weight")
+        if weight.shape[1] % _BLOCK_SIZE == 0:
+            weight.copy_(round_to_levels(weight, _BLOCK_SIZE))
+    return graph
+
+
 def _export_draft(source: Source, schemes: dict[str, str], path: Path) -> None:
     import coremltools as ct
 
-    module = StateGraph(_graph(source)).eval()
+    module = StateGraph(_rounded(_graph(source), schemes)).eval()
     described = ct.utils.MultiFunctionDescriptor()
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         for name, rows in FUNCTIONS.items():
