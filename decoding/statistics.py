@@ -112,3 +112,17 @@ STATISTICS: dict[str, Statistic] = {
     "risk": risk,
     "random": random,
 }
+
+
+def auroc(score: NDArray[Any], label: NDArray[np.bool_]) -> float:
+    """Area under the ROC curve: how often a positive scores above a negative (ties count half).
+
+    Raises:
+        ValueError: there are no positives, or no negatives.
+    """
+    positives, negatives = int(label.sum()), int((~label).sum())
+    if not positives or not negatives:
+        raise ValueError("AUROC needs both positives and negatives: measure on more positions")
+    _, inverse, counts = np.unique(score, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2.0)[inverse]
+    return float((ranks[label].sum() - positives * (positives + 1) / 2.0) / (positives * negatives))

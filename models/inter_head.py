@@ -26,12 +26,15 @@ def fuse(center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
 
     l = sigmoid(a - r), u = sigmoid(a + r), a_i = c_i - logsumexp of the other centres.
     """
-    top, where = center.max(-1, keepdim=True)
+    top = center.amax(-1, keepdim=True)
     weights = (center - top).exp()
     total = weights.sum(-1, keepdim=True)
-    # 1 - s_i from the other terms: only the largest entry can lose all its digits in `total - weights`.
-    others_of_top = weights.scatter(-1, where, 0.0).sum(-1, keepdim=True)
-    others = (total - weights).scatter(-1, where, others_of_top)
+    # 1 - s_i from the other terms: only the largest entry can lose all its digits in `total - weights`. Where several
+    # are largest, each has the rest of them (weight 1) among its others. No scatter: phones' backends leave it behind.
+    largest = center >= top
+    ties = largest.to(center.dtype).sum(-1, keepdim=True) - 1.0
+    others_of_top = weights.masked_fill(largest, 0.0).sum(-1, keepdim=True) + ties
+    others = torch.where(largest, others_of_top, total - weights)
     a = center - top - others.clamp_min(1e-30).log()
     return torch.sigmoid(a - radius), torch.sigmoid(a + radius)
 
@@ -59,9 +62,12 @@ class RiskHead(nn.Module):
 
     def forward(self, feature: Tensor, center: Tensor) -> Tensor:
         """Predicted TV [...] of states [..., d] and centre logits [..., V]."""
-        logs = center.log_softmax(-1)
-        entropy = -(logs.exp() * logs).sum(-1, keepdim=True)
-        seen = torch.cat([feature, entropy, logs.amax(-1, keepdim=True).exp()], dim=-1)
+        # No log of a probability: in half precision small ones are 0, and 0 * log 0 is no number.
+        below = center - center.amax(-1, keepdim=True)
+        weights = below.exp()
+        total = weights.sum(-1, keepdim=True)
+        entropy = total.log() - (weights * below).sum(-1, keepdim=True) / total
+        seen = torch.cat([feature, entropy, total.reciprocal()], dim=-1)
         return torch.sigmoid(self.up(F.silu(self.down(seen)))).squeeze(-1)
 
 

@@ -76,7 +76,15 @@ def packages() -> Iterator[Finding]:
 
 
 def backends() -> Iterator[Finding]:
-    """The engines that can run a draft here."""
+    """The engines that can run a draft here: torch, which draws without a bundle, and those of bundles."""
+    for target, package in (("executorch", "executorch"), ("onnx", "onnxruntime"), ("coreml", "coremltools")):
+        name, install = f"backend {target}", f"for bundles of that target: pip install 'pixdraft[{target}]'"
+        if not _installed(package):
+            yield Finding(name, "absent", f"{package} is not installed", install)
+        elif target == "coreml" and platform.system() != "Darwin":
+            yield Finding(name, "ok", "makes bundles and interprets them; macOS and iOS run them")
+        else:
+            yield Finding(name, "ok", f"{package} {metadata.version(package)}")
     missing = [name for name in ("torch", "safetensors") if not _installed(name)]
     if missing:
         yield Finding("backend torch", "broken", f"{missing[0]} is not installed", "pip install 'pixdraft[torch]'")

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 import pixdraft
-from pixdraft.commands import doctor, evaluate, generate, serve, train
+from pixdraft.commands import check, doctor, evaluate, export, generate, inspect, serve, train
 from pixdraft.errors import bounded
 
 DEBUG = "--debug"
@@ -50,6 +50,9 @@ def common(
 
 app.command()(generate.generate)
 app.command()(serve.serve)
+app.command()(export.export)
+app.command()(check.check)
+app.command()(inspect.inspect)
 app.add_typer(train.app, name="train")
 app.add_typer(evaluate.app, name="evaluate")
 app.command()(doctor.doctor)

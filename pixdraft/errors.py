@@ -18,6 +18,17 @@ _EXTRAS = {
     "prometheus_client": "cloud",
     "resvg_py": "train",
     "efficientnet_lite_pytorch": "evaluate",
+    "onnxruntime": "onnx",
+    "executorch": "executorch",
+    "coremltools": "coreml",
+    "onnx": "export",
+    "onnx_ir": "export",
+    "onnxscript": "export",
+    "optimum": "export",
+    "packaging": "export",
+    "sklearn": "export",
+    "torchao": "export",
+    "transformers": "export",
 }
 
 

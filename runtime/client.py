@@ -34,6 +34,7 @@ from pixdraft.protocol.frames import (
     Verdict,
     Verify,
 )
+from pixdraft.protocol.link import Connector, Link, LinkClosed
 from pixdraft.runtime.errors import (
     CloudBusy,
     CloudLost,
@@ -43,7 +44,6 @@ from pixdraft.runtime.errors import (
     RequestError,
     WrongModel,
 )
-from pixdraft.runtime.link import Connector, Link, LinkClosed
 from pixdraft.runtime.picture import FrameRecord
 
 Answer = TypeVar("Answer")

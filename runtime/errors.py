@@ -5,6 +5,7 @@ DeviceError
 ├── RequestError          the request cannot be drawn: an unknown policy, rho out of range, tau and rate both given
 ├── OutputError           a file cannot be written
 ├── TraceError            a file is no trace, or one of another version
+├── BundleError           a folder is no bundle, or one that is damaged or made for something newer
 └── CloudError
     ├── CloudUnreachable  nobody answers at the address, or not in time
     ├── NotPixdraft       something answers there, but no pixdraft service
@@ -34,6 +35,10 @@ class OutputError(DeviceError):
 
 class TraceError(DeviceError, ValueError):
     """A trace cannot be read."""
+
+
+class BundleError(DeviceError, ValueError):
+    """A bundle cannot be used."""
 
 
 class CloudError(DeviceError):

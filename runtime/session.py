@@ -26,10 +26,10 @@ from pixdraft.decoding.statistics import Evidence
 from pixdraft.protocol import arrays
 from pixdraft.protocol.blocks import Block, Shape
 from pixdraft.protocol.frames import PROTOCOL_VERSION, Open, Sampling, Verdict
+from pixdraft.protocol.link import Connector
 from pixdraft.runtime.backends import DraftInfo, DraftModel
 from pixdraft.runtime.client import CloudClient, Patience, Prefix
 from pixdraft.runtime.errors import CloudBusy, CloudLost, CloudProtocol, CloudRequired
-from pixdraft.runtime.link import Connector
 from pixdraft.runtime.picture import Decision, Picture, Seconds, TokenRecord
 from pixdraft.runtime.policies import Judgement
 from pixdraft.runtime.request import DrawRequest

@@ -11,6 +11,7 @@ import aiohttp
 
 from pixdraft.protocol.codec import MAX_FRAME_BYTES
 from pixdraft.protocol.frames import PROTOCOL_VERSION
+from pixdraft.protocol.link import Link, LinkClosed
 from pixdraft.runtime.errors import (
     CloudBusy,
     CloudProtocol,
@@ -20,7 +21,6 @@ from pixdraft.runtime.errors import (
     RequestError,
     WrongModel,
 )
-from pixdraft.runtime.link import Link, LinkClosed
 
 _SCHEMES = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 _INFO_BYTES = 1 << 16

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fakes import TableTarget
+from pixdraft.cloud_stub.local_link import LocalCloud
 from pixdraft.protocol.codec import decode_device, encode, kind
 from pixdraft.protocol.frames import CloudFrame, DeviceFrame
+from pixdraft.protocol.link import Link, LinkClosed
 from pixdraft.runtime.errors import CloudUnreachable
-from pixdraft.runtime.link import Link, LinkClosed
-from pixdraft.trials.local_link import LocalCloud
 
 
 class UnsteadyCloud:

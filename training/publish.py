@@ -40,7 +40,8 @@ def publish(
     Args:
         folder: to write.
         tokenizer, target, conditioning, draft: the networks.
-        facts: further fields of ``config.json``: name, guidance, and of the draft its statistic and thresholds.
+        facts: further fields of ``config.json``: name, guidance, sample prompts, and of the draft its statistic and
+            thresholds.
         card: the model card, in Markdown; ``{hashes}`` in it becomes the list of files and hashes.
         eagle: the target's drafter, if there is one.
 

@@ -29,8 +29,9 @@ from pixdraft.training import sprites
 from pixdraft.training.card import model_card
 from pixdraft.training.corpus import Corpus, fingerprint
 from pixdraft.training.losses import InterDRO
+from pixdraft.training.packages import STYLES
 from pixdraft.training.publish import publish
-from pixdraft.training.scenes import ROUGH, Ranges, SceneStream
+from pixdraft.training.scenes import GROUNDS, ROUGH, Ranges, SceneStream, caption
 from pixdraft.training.train_decoder import DecoderRecipe, train_decoder
 from pixdraft.training.train_draft import DraftRecipe, PrefixBatches, new_draft, train_draft
 from pixdraft.training.train_eagle import EagleRecipe, train_eagle
@@ -44,6 +45,7 @@ BOUND_LOSS = "pinball"
 STATISTIC = "risk"
 DRAFT_CORPUS = 2000
 STATES = 500  # corpus pictures that the heads learn from: 128,000 positions
+SAMPLES = 16  # prompts that the model folder names, for others to judge it by: an exported draft, above all
 CALIBRATION = 100  # pictures that the thresholds come from, of prompts that nothing was trained on
 
 
@@ -259,6 +261,7 @@ def weights(folder: Path, into: Path | None = None) -> Path:
     facts = {
         "name": "emoji",
         "guidance": GUIDANCE,
+        "sample_prompts": sample_prompts(),
         "draft": {"statistic": STATISTIC, "thresholds": thresholds(network, condition, tokens)},
     }
     recipes = {
@@ -275,6 +278,17 @@ def weights(folder: Path, into: Path | None = None) -> Path:
     card = model_card(recipes, logs, kept["phi_rows"])
     publish(into, load_tokenizer(folder), model, conditioning, network, facts, card, drafter)
     return into
+
+
+def sample_prompts(count: int = SAMPLES) -> list[str]:
+    """Captions of training names, spread evenly over the names; styles and grounds take turns."""
+    held_out = set(sprites.held_out_names())
+    known = [name for name in sprites.names() if name not in held_out]
+    grounds = list(GROUNDS)
+    return [
+        caption(STYLES[i % len(STYLES)], known[i * len(known) // count], grounds[i % len(grounds)])
+        for i in range(count)
+    ]
 
 
 def _last_row(log: Path) -> dict[str, float]:

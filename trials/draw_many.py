@@ -110,10 +110,10 @@ def _draw_shard(shard: Shard) -> Shard:
     import torch
 
     torch.set_num_threads(1)
+    from pixdraft.cloud_stub.local_link import LocalCloud
     from pixdraft.models.registry import load_target
     from pixdraft.runtime.backends.torch_backend import load_draft
     from pixdraft.runtime.session import DeviceSession
-    from pixdraft.trials.local_link import LocalCloud
 
     if shard.model not in _LOADED:
         _LOADED[shard.model] = (load_target(shard.model), load_draft(shard.model))

@@ -1,4 +1,4 @@
-"""Measures over features and scores: Frechet distance, retrieval, area under the ROC curve. numpy only."""
+"""Measures over features and scores: Frechet distance, retrieval, rank correlation. numpy only."""
 
 from __future__ import annotations
 
@@ -58,16 +58,6 @@ def ranks(features: Array, names: list[str], gallery: Array, gallery_names: list
 def retrieval(features: Array, names: list[str], gallery: Array, gallery_names: list[str], at: int) -> float:
     """Share of pictures whose `at` nearest names in the gallery hold the prompted one, see `ranks`."""
     return float((ranks(features, names, gallery, gallery_names) < at).mean())
-
-
-def auroc(score: Array, label: NDArray[np.bool_]) -> float:
-    """Area under the ROC curve: how often a positive scores above a negative (ties count half)."""
-    positives, negatives = int(label.sum()), int((~label).sum())
-    if not positives or not negatives:
-        raise ValueError("AUROC needs both positives and negatives")
-    _, inverse, counts = np.unique(score, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2.0)[inverse]
-    return float((ranks[label].sum() - positives * (positives + 1) / 2.0) / (positives * negatives))
 
 
 def spearman(a: Array, b: Array) -> float:

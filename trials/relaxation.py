@@ -19,10 +19,11 @@ from pixdraft.cloud_stub.session import CloudSession
 from pixdraft.decoding import rng, sampling
 from pixdraft.decoding.acceptance import Lossless, Rule
 from pixdraft.decoding.sampling import Floats
+from pixdraft.decoding.statistics import auroc
 from pixdraft.models.target import TargetModel
 from pixdraft.protocol import arrays, frames
 from pixdraft.runtime.request import DrawRequest
-from pixdraft.trials.metrics import auroc, spearman
+from pixdraft.trials.metrics import spearman
 
 BANDS = 4  # of smoothness, in the table
 

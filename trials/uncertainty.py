@@ -19,13 +19,13 @@ from pixdraft.decoding import intervals
 from pixdraft.decoding.acceptance import create
 from pixdraft.decoding.rng import ACCEPT, DRAFT, uniforms
 from pixdraft.decoding.sampling import keep_top, sample_block
-from pixdraft.decoding.statistics import STATISTICS, Evidence
+from pixdraft.decoding.statistics import STATISTICS, Evidence, auroc
 from pixdraft.models.inter_head import DraftTransformer
 from pixdraft.models.transformer import Transformer
 from pixdraft.training.corpus import guided_distribution
 from pixdraft.training.losses import InterDRO
 from pixdraft.training.train_heads import States, train_bounds
-from pixdraft.trials.metrics import auroc, spearman
+from pixdraft.trials.metrics import spearman
 
 Floats = NDArray[np.float64]
 CODES = (16, 64, 256)  # of a truncated draft

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from pixdraft.commands.progress import progress
+
 if TYPE_CHECKING:
     from pixdraft.runtime.backends import DraftModel
     from pixdraft.runtime.picture import Picture
     from pixdraft.runtime.request import DrawRequest
-
-Show = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -51,25 +51,33 @@ class Output:
 
 
 def draw(
-    request: DrawRequest, model: str, cloud: str | None, token: str | None, output: Output, *, quiet: bool
+    request: DrawRequest,
+    model: str,
+    bundle: Path | None,
+    cloud: str | None,
+    token: str | None,
+    output: Output,
+    *,
+    quiet: bool,
 ) -> Picture:
-    """Draw one picture and keep it; without a `cloud` address, with a server inside this process.
+    """Draw one picture and keep it; without a `cloud` address, with a server of `model` inside this process.
+
+    The draft is the bundle's; without one, the model's own in torch.
 
     Raises:
         ModelError, PromptError, DeviceError: one sentence each.
     """
-    from pixdraft.runtime.backends.torch_backend import load_draft
     from pixdraft.runtime.errors import CloudRequired
     from pixdraft.runtime.session import DeviceSession
     from pixdraft.runtime.websocket import WebSocketConnector
 
     for path in output.paths:  # before the work, not after it
         path.parent.mkdir(parents=True, exist_ok=True)
-    with _progress(quiet) as show, ExitStack() as stack:
+    with progress(quiet) as show, ExitStack() as stack:
         show("loading", 0, None)
         address = stack.enter_context(_embedded(model)) if cloud is None else cloud
         connect = WebSocketConnector(address, token)
-        draft = load_draft(model)
+        draft = _draft(model, bundle)
         session = DeviceSession(draft, connect)
         try:
             picture = asyncio.run(session.draw(request, lambda done, total: show("drawing", done, total)))
@@ -80,6 +88,16 @@ def draw(
     return picture
 
 
+def _draft(model: str, bundle: Path | None) -> DraftModel:
+    if bundle is not None:
+        from pixdraft.runtime.bundle import open_bundle
+
+        return open_bundle(bundle)
+    from pixdraft.runtime.backends.torch_backend import load_draft
+
+    return load_draft(model)
+
+
 @contextmanager
 def _embedded(model: str) -> Iterator[str]:
     """A server of the full model on a free loopback port: its address."""
@@ -88,20 +106,6 @@ def _embedded(model: str) -> Iterator[str]:
 
     with BackgroundServer(load_target(model)) as server:
         yield server.url
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Show]:
-    """A bar on stderr, as long as the block lasts: call it with a title, tokens so far, and tokens in all."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    words = TextColumn("{task.description}")
-    columns = (SpinnerColumn(), words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda title, done, total: progress.update(task, description=title, completed=done, total=total)
 
 
 def _keep(picture: Picture, output: Output) -> None:

@@ -41,6 +41,10 @@ def generate(
     style: Annotated[Style, typer.Option(help="Put before the prompt, unless a style stands there.")] = Style.NOTO,
     seed: Annotated[int, typer.Option(help="The same prompt, options and seed give the same picture.")] = 0,
     model: Model = "emoji",
+    bundle: Annotated[
+        Path | None,
+        typer.Option(help="Draft with this bundle (`pixdraft export`), not with the model's own weights."),
+    ] = None,
     cloud: Annotated[
         str | None, typer.Option(help="The cloud; without it, one in this process.", metavar="URL")
     ] = None,
@@ -93,9 +97,11 @@ def generate(
     from pixdraft.commands import report
     from pixdraft.commands.drawing import Output, draw
     from pixdraft.models.registry import find
+    from pixdraft.runtime.manifest import read
     from pixdraft.runtime.policies import create
     from pixdraft.runtime.request import DRAFT_TOP_K, DrawRequest
 
+    made_for = find(model).info if bundle is None else read(bundle, verify=False).info
     request = DrawRequest(
         prompt=styled(prompt, style),
         seed=seed,
@@ -114,7 +120,7 @@ def generate(
             top_k=tree_top_k,
         ),
         rule=parse_rule(rule),
-        sampling=sampling(find(model).info.guidance, guidance, temperature, top_k, top_p),
+        sampling=sampling(made_for.guidance, guidance, temperature, top_k, top_p),
         rho=rho,
         draft_top_k=DRAFT_TOP_K if draft_top_k is None else draft_top_k,
         conditioning=conditioning,
@@ -122,7 +128,7 @@ def generate(
     )
     picture = out or Path(f"{'-'.join(re.findall('[a-z0-9]+', request.prompt.lower()))}-{seed}.png")
     output = Output(picture, overlay or picture.with_suffix(".decisions.png"), trace)
-    drawn = draw(request, model, cloud, bearer(token_env), output, quiet=as_json)
+    drawn = draw(request, model, bundle, cloud, bearer(token_env), output, quiet=as_json)
     tell = report.as_json if as_json else report.as_text
     typer.echo(tell(drawn, cloud or "127.0.0.1, in this process", output))
 

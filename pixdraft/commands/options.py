@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 Model = Annotated[str, typer.Option(help="A bundled model's name, or a model folder.", metavar="NAME|FOLDER")]
+Bundle = Annotated[
+    Path, typer.Argument(help="Folder that `pixdraft export` wrote.", metavar="BUNDLE", show_default=False)
+]
 TokenEnv = Annotated[
     str | None,
     typer.Option(help="Environment variable that holds the cloud's bearer token.", metavar="NAME"),

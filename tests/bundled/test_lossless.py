@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from pixdraft.cloud_stub.local_link import LocalCloud
 from pixdraft.decoding.acceptance import Lossless
 from pixdraft.decoding.sampling import probabilities
 from pixdraft.models.registry import load_target
@@ -26,7 +27,6 @@ from pixdraft.runtime.backends.torch_backend import TorchDraft, load_draft
 from pixdraft.runtime.policies import CiarPolicy, Policy, SpeculativePolicy
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
-from pixdraft.trials.local_link import LocalCloud
 
 T, KEPT, SEEDS = 4, 3, 20_000
 PROMPT = "noto red apple on sky"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pixdraft.cloud_stub.config import ServiceConfig
+from pixdraft.cloud_stub.local_link import LocalCloud
 from pixdraft.cloud_stub.serving import BackgroundServer
 from pixdraft.models.registry import load_target
 from pixdraft.models.torch_target import TorchTarget
@@ -17,7 +18,6 @@ from pixdraft.runtime.policies import CiarPolicy, CloudPolicy, DevicePolicy, Spe
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
 from pixdraft.runtime.websocket import WebSocketConnector
-from pixdraft.trials.local_link import LocalCloud
 
 REQUESTS = [
     DrawRequest("noto red heart on white", 3, CiarPolicy(rate=0.3)),

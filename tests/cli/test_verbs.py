@@ -51,6 +51,18 @@ def test_doctor_names_every_dependency_and_its_version(run: Run, monkeypatch: py
     assert {"python", "platform", "threads", "model emoji"} <= set(rows)
 
 
+def test_doctor_tells_which_bundles_can_be_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "models", healthy)
+    monkeypatch.setattr(checks, "_installed", lambda name: name != "onnxruntime")
+    monkeypatch.setattr(checks.platform, "system", lambda: "Linux")
+    rows = {row["check"]: row for row in json.loads(run("doctor", "--json").stdout)["findings"]}
+    assert rows["backend onnx"]["state"] == "absent"
+    assert "pip install 'pixdraft[onnx]'" in rows["backend onnx"]["mend"]
+    assert rows["backend coreml"]["state"] == "ok"
+    assert "macOS and iOS run them" in rows["backend coreml"]["detail"]
+    assert rows["backend executorch"]["detail"].startswith("executorch 1.")
+
+
 def test_doctor_tells_a_version_that_was_not_tried(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "models", healthy)
     monkeypatch.setattr(checks, "pins", lambda: {"numpy": "1.0"})

@@ -5,7 +5,7 @@ import pytest
 
 from pixdraft.decoding import intervals, rng
 from pixdraft.decoding.sampling import entropy, probabilities
-from pixdraft.decoding.statistics import STATISTICS, Evidence
+from pixdraft.decoding.statistics import STATISTICS, Evidence, auroc
 
 RANDOM = np.random.default_rng(5)
 CENTER, RADIUS = RANDOM.normal(0, 3, (4, 32)), RANDOM.random((4, 32))
@@ -106,3 +106,25 @@ def test_no_statistic_is_negative() -> None:
     evidence = Evidence(center, np.zeros(rows.shape), rows, np.zeros(500), 1, np.arange(500))
     for name, statistic in STATISTICS.items():
         assert statistic(evidence).min() >= 0, name
+
+
+@pytest.mark.parametrize("levels", [3, 10, 10_000])
+def test_auroc_is_how_often_a_positive_scores_higher(levels: int) -> None:
+    rng = np.random.default_rng(levels)
+    label = rng.uniform(size=60) < 0.3
+    score = (rng.integers(levels, size=60) + np.where(label, levels // 3, 0)).astype(np.float64)
+    pairs = score[label][:, None] - score[~label][None]
+    assert auroc(score, label) == pytest.approx((pairs > 0).mean() + 0.5 * (pairs == 0).mean())
+
+
+def test_auroc_at_its_ends() -> None:
+    label = np.array([True, False, True, False])
+    assert auroc(label.astype(np.float64), label) == 1.0
+    assert auroc(-label.astype(np.float64), label) == 0.0
+    assert auroc(np.zeros(4), label) == 0.5
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_auroc_needs_both_kinds(value: bool) -> None:
+    with pytest.raises(ValueError, match="AUROC needs both positives and negatives"):
+        auroc(np.zeros(3), np.full(3, value))

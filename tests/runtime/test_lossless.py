@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from exactness import joint, p_value
 from fakes import TableDraft, TableTarget
+from pixdraft.cloud_stub.local_link import LocalCloud
 from pixdraft.decoding.acceptance import Lossless
 from pixdraft.protocol.frames import Sampling
 from pixdraft.runtime.picture import Decision, Picture
 from pixdraft.runtime.policies import CiarPolicy, CloudPolicy, Policy, SpeculativePolicy
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
-from pixdraft.trials.local_link import LocalCloud
 
 V, T, SEEDS = 3, 4, 20_000
 PROMPT = "xx xx"

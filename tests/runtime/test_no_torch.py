@@ -20,7 +20,7 @@ from pixdraft.runtime.overlay import overlay
 from pixdraft.runtime.policies import POLICIES
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
-from pixdraft.trials.local_link import LocalCloud
+from pixdraft.cloud_stub.local_link import LocalCloud
 target = TableTarget()
 for policy in POLICIES.values():
     picture = asyncio.run(DeviceSession(TableDraft(target), LocalCloud(target)).draw(DrawRequest("xx", 1, policy())))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import reference
 from fakes import TableCache, TableDraft, TableDrafter, TableTarget
 from links import UnsteadyCloud
+from pixdraft.cloud_stub.local_link import LocalCloud
 from pixdraft.cloud_stub.serving import BackgroundServer
 from pixdraft.decoding import rng
 from pixdraft.decoding.sampling import probabilities, sample
@@ -35,7 +36,6 @@ from pixdraft.runtime.policies import (
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
 from pixdraft.runtime.websocket import WebSocketConnector
-from pixdraft.trials.local_link import LocalCloud
 from trees import Plain
 
 PROMPT = "xx xxxx"

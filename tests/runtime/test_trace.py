@@ -10,6 +10,7 @@ import pytest
 
 from fakes import TableDraft, TableTarget
 from pixdraft.cloud_stub.config import ServiceConfig
+from pixdraft.cloud_stub.local_link import LocalCloud
 from pixdraft.cloud_stub.serving import BackgroundServer
 from pixdraft.protocol.frames import PROTOCOL_VERSION
 from pixdraft.runtime.errors import OutputError, TraceError
@@ -19,7 +20,6 @@ from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
 from pixdraft.runtime.trace import read_trace, write_trace
 from pixdraft.runtime.websocket import WebSocketConnector
-from pixdraft.trials.local_link import LocalCloud
 
 TARGET = TableTarget()
 

@@ -13,6 +13,7 @@ from fakes import TableDraft, TableTarget
 from pixdraft.cloud_stub.config import ServiceConfig
 from pixdraft.cloud_stub.service import create_app
 from pixdraft.protocol.frames import PROTOCOL_VERSION
+from pixdraft.protocol.link import LinkClosed
 from pixdraft.runtime.errors import (
     CloudBusy,
     CloudError,
@@ -23,7 +24,6 @@ from pixdraft.runtime.errors import (
     RequestError,
     WrongModel,
 )
-from pixdraft.runtime.link import LinkClosed
 from pixdraft.runtime.policies import CiarPolicy
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession

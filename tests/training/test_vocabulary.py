@@ -47,6 +47,19 @@ def test_no_training_stream_shows_a_held_out_name(sprites: Sprites, monkeypatch:
     assert {other.scene(i).name for i in range(200)} <= held
 
 
+def test_sample_prompts_are_of_training_names_in_every_style() -> None:
+    prompts = recipes.sample_prompts()
+    assert len(set(prompts)) == len(prompts) == 16
+    assert recipes.sample_prompts() == prompts
+    held = {name.replace("-", " ") for name in held_out_names()}
+    shown = {prompt.split(" ", 1)[1].rsplit(" on ", 1)[0] for prompt in prompts}
+    assert shown <= {name.replace("-", " ") for name in names()} - held
+    assert {prompt.split()[0] for prompt in prompts} == set(STYLES)
+    assert {prompt.split()[-1] for prompt in prompts} == set(GROUNDS)
+    known = set(words())
+    assert all(known.issuperset(prompt.split()) for prompt in prompts)
+
+
 def test_the_vocabulary_is_every_word_once() -> None:
     every = words()
     assert len(set(every)) == len(every)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pixdraft.cloud_stub.local_link import LocalCloud
 from pixdraft.models.registry import load_target
 from pixdraft.protocol.frames import Rule, Sampling
 from pixdraft.runtime.backends.torch_backend import load_draft
@@ -19,7 +20,6 @@ from pixdraft.runtime.policies import CiarPolicy, SpeculativePolicy
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
 from pixdraft.trials.draw_many import Method, Shard, draw_all, draw_many
-from pixdraft.trials.local_link import LocalCloud
 from tiny import Networks, networks, write_folder
 
 module = importlib.import_module("pixdraft.trials.draw_many")

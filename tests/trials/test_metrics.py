@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from pixdraft.trials.metrics import auroc, frechet_distance, retrieval, spearman
+from pixdraft.trials.metrics import frechet_distance, retrieval, spearman
 
 Floats = NDArray[np.float64]
 
@@ -75,28 +75,6 @@ def test_length_means_nothing_to_retrieval() -> None:
 def test_retrieval_names_what_the_gallery_lacks() -> None:
     with pytest.raises(ValueError, match="the gallery holds no picture of 'down': add one, or prompt another name"):
         retrieval(GALLERY[:2], ["right", "down"], GALLERY, NAMES, 1)
-
-
-@pytest.mark.parametrize("levels", [3, 10, 10_000])
-def test_auroc_is_how_often_a_positive_scores_higher(levels: int) -> None:
-    rng = np.random.default_rng(levels)
-    label = rng.uniform(size=60) < 0.3
-    score = (rng.integers(levels, size=60) + np.where(label, levels // 3, 0)).astype(np.float64)
-    pairs = score[label][:, None] - score[~label][None]
-    assert auroc(score, label) == pytest.approx((pairs > 0).mean() + 0.5 * (pairs == 0).mean())
-
-
-def test_auroc_at_its_ends() -> None:
-    label = np.array([True, False, True, False])
-    assert auroc(label.astype(np.float64), label) == 1.0
-    assert auroc(-label.astype(np.float64), label) == 0.0
-    assert auroc(np.zeros(4), label) == 0.5
-
-
-@pytest.mark.parametrize("value", [True, False])
-def test_auroc_needs_both_kinds(value: bool) -> None:
-    with pytest.raises(ValueError, match="AUROC needs both positives and negatives"):
-        auroc(np.zeros(3), np.full(3, value))
 
 
 def test_spearman() -> None:

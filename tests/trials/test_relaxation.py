@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from fakes import TableTarget
+from pixdraft.cloud_stub.local_link import LocalCloud
 from pixdraft.decoding import sampling
 from pixdraft.models.registry import load_target
 from pixdraft.protocol.frames import Rule, Sampling
@@ -21,7 +22,6 @@ from pixdraft.runtime.policies import create
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
 from pixdraft.trials import smoothness
-from pixdraft.trials.local_link import LocalCloud
 from pixdraft.trials.methods import MethodError
 from pixdraft.trials.relaxation import End, Relaxed, correlate, draw, roughness
 from pixdraft.trials.relaxation_map import NOTHING, SCALE, draw_map, heat

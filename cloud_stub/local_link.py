@@ -15,13 +15,13 @@ from pixdraft.cloud_stub.worker import Worker
 from pixdraft.models.target import TargetModel
 from pixdraft.protocol.codec import encode
 from pixdraft.protocol.frames import CloudFrame
-from pixdraft.runtime.link import Link, LinkClosed
+from pixdraft.protocol.link import Link, LinkClosed
 
 Result = TypeVar("Result")
 
 
 class LocalCloud:
-    """A service without a socket. It is a `runtime.link.Connector`: calling it begins a conversation.
+    """A service without a socket. It is a `protocol.link.Connector`: calling it begins a conversation.
 
     Args:
         model: the target.

@@ -1,0 +1,37 @@
+"""The engine that judges an exported draft: the target's own, or for Core ML away from macOS the interpreter."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pixdraft.runtime.backends.exported import Engine, ExportedDraft
+from pixdraft.runtime.bundle import assemble
+from pixdraft.runtime.bundle import open_engine as open_native
+from pixdraft.runtime.manifest import Manifest
+
+
+def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> Engine:
+    """What runs the models of a folder on this machine.
+
+    Raises:
+        BundleError: nothing here runs its target.
+        ExportError: a Core ML package cannot be interpreted.
+    """
+    if manifest.target == "coreml" and sys.platform != "darwin":
+        from pixdraft.export.mil.engine import MilEngine
+
+        return MilEngine(folder / manifest.draft, folder / manifest.decoder)
+    return open_native(folder, manifest, threads)
+
+
+def open_draft(folder: Path, manifest: Manifest, threads: int = 1) -> ExportedDraft:
+    """The draft of a folder, over `open_engine`; the folder's hashes are not looked at."""
+    return assemble(folder, manifest, open_engine(folder, manifest, threads))
+
+
+def engine_name(manifest: Manifest) -> str:
+    """What `open_engine` takes, in words."""
+    if manifest.target == "coreml" and sys.platform != "darwin":
+        return "pixdraft's interpreter of Core ML programs"
+    return manifest.target

@@ -1,0 +1,245 @@
+"""Core ML: one package with a function of one row and one of a block over the same states, and one for pictures.
+
+The cache is a pair of states a layer. A function writes its rows into them as one slice and attends to the whole
+cache under an additive mask: -1e4 is as good as minus infinity after softmax, and float16 can hold it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pixdraft.export.errors import ExportError
+from pixdraft.export.exporters import BLOCK, Artefact
+from pixdraft.export.graph import OUTPUTS, DraftGraph, PictureGraph
+from pixdraft.export.recipe import FLOAT, Recipe
+from pixdraft.export.rounding import round_to_levels
+from pixdraft.export.source import Source
+
+FUNCTIONS = {"step": 1, "block": BLOCK}
+"""Functions of the draft's package and the rows each takes."""
+
+PICTURE = "pixels"
+"""The output of the decoder's package; its input is ``tokens``, int32 [1, T]."""
+
+_MASKED = -1e4
+# The Neural Engine refuses states whose sizes are no multiples of this.
+_STATE_STEP = 32
+# Below this many elements a matrix costs less than the scales that would shrink it.
+_SMALL = 1024
+_BLOCK_SIZE = 32
+_PALETTE_GROUP = 8
+
+
+class CoreMLExporter:
+    """Implements `pixdraft.export.exporters.Exporter`; runs on any system."""
+
+    target = "coreml"
+    schemes = ("fp16", "int8", "int4", "pal4")
+    packages = ("coremltools", "torch")
+    minimum = {"coremltools": "9.0"}
+
+    def export(self, source: Source, recipe: Recipe, folder: Path) -> Artefact:
+        """See `Exporter.export`."""
+        wanted = self._schemes(source, recipe)
+        decoder = recipe.decoder or ("fp16" if recipe.scheme == "fp16" else "int8")
+        if decoder not in ("fp16", "int8"):
+            raise ExportError(f"the decoder cannot be exported as {decoder} for coreml: choose fp16 or int8")
+        with quiet():
+            _export_draft(source, wanted, folder / "draft.mlpackage")
+            _export_decoder(source, decoder, folder / "decoder.mlpackage")
+        return Artefact("draft.mlpackage", "decoder.mlpackage", {"functions": dict(FUNCTIONS)})
+
+    def _schemes(self, source: Source, recipe: Recipe) -> dict[str, str]:
+        """Scheme of every linear layer by name, small ones unquantised unless the recipe names them."""
+        layers = {name: module for name, module in _graph(source).named_modules() if isinstance(module, nn.Linear)}
+        for name, scheme in (("", recipe.scheme), *recipe.overrides.items()):
+            if name and name not in layers:
+                raise ExportError(f"the recipe names {name}, the draft has no such layer: {', '.join(layers)}")
+            if scheme not in (*self.schemes, FLOAT):
+                raise ExportError(
+                    f"coreml knows no quantisation {scheme}: choose one of {', '.join(self.schemes)}"
+                    + (f" or {FLOAT} for {name}" if name else "")
+                )
+        return {
+            name: recipe.of(name) if name in recipe.overrides or layer.weight.numel() > _SMALL else FLOAT
+            for name, layer in layers.items()
+        }
+
+
+EXPORTER = CoreMLExporter()
+
+
+class StateGraph(nn.Module):
+    """The draft over caches that are buffers, which Core ML turns into states ``keys_0``, ``values_0``, ....
+
+    Args:
+        graph: the draft.
+    """
+
+    def __init__(self, graph: DraftGraph) -> None:
+        super().__init__()
+        self.draft = graph  # not `graph`: traced modules have one of their own
+        config = graph.config
+        shape = (1, config.heads, graph.capacity, config.head_dim)
+        for layer in range(config.layers):
+            self.register_buffer(f"keys_{layer}", torch.zeros(shape), persistent=False)
+            self.register_buffer(f"values_{layer}", torch.zeros(shape), persistent=False)
+
+    def forward(self, x: Tensor, slot: Tensor, place: Tensor) -> tuple[Tensor, ...]:
+        """See `DraftGraph.forward`."""
+        return tuple(self.draft(x, slot, place, self))
+
+    def attend(self, layer: int, positions: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """See `pixdraft.models.transformer.Cache.attend`."""
+        keys = self._write(f"keys_{layer}", positions, k)
+        values = self._write(f"values_{layer}", positions, v)
+        slots = torch.arange(keys.shape[2], dtype=positions.dtype)
+        ahead = (slots[None] - positions[:, None]).to(q.dtype).clamp(0.0, 1.0)
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=(ahead * _MASKED)[None, None])
+
+    def _write(self, name: str, positions: Tensor, rows: Tensor) -> Tensor:
+        """Rows [1, heads, S, D] into consecutive slots of a buffer; returns all of it."""
+        buffer: Tensor = getattr(self, name)
+        first: Any = positions[0].item()  # a symbol while the graph is traced
+        torch._check(first >= 0)
+        torch._check(first + rows.shape[2] <= buffer.shape[2])
+        buffer.copy_(buffer.slice_scatter(rows, 2, first, first + rows.shape[2]))
+        return buffer
+
+
+def _graph(source: Source) -> DraftGraph:
+    least = source.network.config.length + BLOCK
+    return DraftGraph(source.network, -(-least // _STATE_STEP) * _STATE_STEP)
+
+
+def _rounded(graph: DraftGraph, schemes: dict[str, str]) -> DraftGraph:
+    """The graph, or a copy with the weights of its int4 layers brought onto their grids."""
+    chosen = [name for name, scheme in schemes.items() if scheme == "int4"]
+    if not chosen:
+        return graph
+    graph = copy.deepcopy(graph)
+    for name in chosen:
+        weight = graph.get_parameter(f"{name}.weight")
+        if weight.shape[1] % _BLOCK_SIZE == 0:
+            weight.copy_(round_to_levels(weight, _BLOCK_SIZE))
+    return graph
+
+
+def _export_draft(source: Source, schemes: dict[str, str], path: Path) -> None:
+    import coremltools as ct
+
+    module = StateGraph(_rounded(_graph(source), schemes)).eval()
+    described = ct.utils.MultiFunctionDescriptor()
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        for name, rows in FUNCTIONS.items():
+            # Two tensors for slot and place: of one given twice, the tracer makes one input and forgets the other.
+            places = (torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32))
+            inputs = (torch.zeros(1, rows, source.network.config.dim), *places)
+            part = str(Path(folder) / f"{name}.mlpackage")
+            _quantised(_converted(module, inputs, OUTPUTS), schemes).save(part)
+            described.add_function(part, src_function_name="main", target_function_name=name)
+        described.default_function_name = next(iter(FUNCTIONS))
+        ct.utils.save_multifunction(described, str(path))
+
+
+def _export_decoder(source: Source, scheme: str, path: Path) -> None:
+    import coremltools.optimize.coreml as compression
+
+    tokens = torch.zeros(1, source.info.image_tokens, dtype=torch.int32)
+    model = _converted(PictureGraph(source.tokenizer).eval(), (tokens,), (PICTURE,))
+    if scheme == "int8":
+        config = compression.OptimizationConfig(op_type_configs={"conv": _compressor("int8", (0, 0))})
+        model = compression.linear_quantize_weights(model, config)
+    model.save(str(path))
+
+
+def _converted(module: nn.Module, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> Any:
+    """An ML program of one function, float16 inside, for iOS 18 (the first with states)."""
+    import coremltools as ct
+
+    with torch.no_grad():
+        program = torch.export.export(module, inputs, strict=False).run_decompositions({})
+    return ct.convert(
+        program,
+        convert_to="mlprogram",
+        outputs=[ct.TensorType(name=name) for name in outputs],
+        minimum_deployment_target=ct.target.iOS18,
+        compute_precision=ct.precision.FLOAT16,
+        skip_model_load=True,
+    )
+
+
+def _quantised(model: Any, schemes: dict[str, str]) -> Any:
+    """The model with the weights of its linear layers compressed as the schemes say."""
+    import coremltools.optimize.coreml as compression
+
+    weights = compression.get_weights_metadata(model, weight_threshold=0)
+    passes = (
+        (compression.linear_quantize_weights, ("int8", "int4")),
+        (compression.palettize_weights, ("pal4",)),
+    )
+    for compress, kinds in passes:
+        chosen = {}
+        for layer, scheme in schemes.items():
+            if scheme in kinds:
+                # torch.export names a parameter p_draft_LAYER_weight, the converter adds the width.
+                name = f"p_draft_{layer.replace('.', '_')}_weight_to_fp16"
+                if name not in weights:
+                    raise ExportError(f"the layer {layer} cannot be found in the converted program: leave it {FLOAT}")
+                chosen[name] = _compressor(scheme, weights[name].val.shape)
+        if chosen:
+            model = compress(model, compression.OptimizationConfig(op_name_configs=chosen))
+    return model
+
+
+def _compressor(scheme: str, shape: tuple[int, ...]) -> Any:
+    """What compresses a matrix [outputs, inputs]; a shape that does not divide takes the next plainer grain."""
+    import coremltools.optimize.coreml as compression
+
+    if scheme == "pal4":
+        if shape[0] % _PALETTE_GROUP:
+            return compression.OpPalettizerConfig(mode="kmeans", nbits=4, weight_threshold=0)
+        return compression.OpPalettizerConfig(
+            mode="kmeans",
+            nbits=4,
+            granularity="per_grouped_channel",
+            group_size=_PALETTE_GROUP,
+            weight_threshold=0,
+        )
+    if scheme == "int4" and shape[1] % _BLOCK_SIZE == 0:
+        return compression.OpLinearQuantizerConfig(
+            mode="linear_symmetric", dtype="int4", granularity="per_block", block_size=_BLOCK_SIZE, weight_threshold=0
+        )
+    return compression.OpLinearQuantizerConfig(
+        mode="linear_symmetric", dtype="int8", granularity="per_channel", weight_threshold=0
+    )
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the converter's progress bars and the notes on its own insides off the screen; errors still come through.
+
+    What it might have left undone it says in such notes too, so the gate looks at the result, not at them.
+    """
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    except ImportError as error:
+        raise ExportError(f"the target coreml needs coremltools ({error}): pip install 'pixdraft[coreml]'") from error
+    finally:
+        logging.disable(level)

@@ -1,0 +1,77 @@
+"""Tables of export, check and inspect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pixdraft.export.auto import Tried
+    from pixdraft.export.gate.report import Report
+    from pixdraft.export.sensitivity import Layer
+
+_STATES = {True: "[green]passed[/]", False: "[bold red]failed[/]", None: "[dim]left out[/]"}
+
+
+def checks(report: Report) -> None:
+    """Every row of a gate, with its bound."""
+    from rich.markup import escape
+
+    from pixdraft.export.gate.report import number
+    from pixdraft.export.gate.thresholds import AT_LEAST
+
+    rows = []
+    for row in report.rows:
+        bound = "" if row.bound is None else f"{'>=' if row.name in AT_LEAST else '<='} {number(row.bound)}"
+        rows.append((row.name, _STATES[row.passed], number(row.value), bound, escape(row.why)))
+    _print(("check", "", "value", "bound", "on"), rows)
+
+
+def sensitivity(layers: Sequence[Layer]) -> None:
+    """What each layer loses by itself, the worst bargain first."""
+    _print(
+        ("layer", "top-1", "TV", "bytes saved", "TV a MB"),
+        [(x.layer, f"{x.top1:.4f}", f"{x.tv:.5f}", f"{x.saved:,}", f"{x.loss:.4g}") for x in layers],
+    )
+
+
+def tried(candidates: Sequence[Tried]) -> None:
+    """What `--quant auto` looked at."""
+    rows = []
+    for one in candidates:
+        spared = f", {len(one.recipe.overrides)} layers otherwise" if one.recipe.overrides else ""
+        state = _STATES[one.report.passed]
+        rows.append((f"{one.recipe.scheme}{spared}", f"{one.size:,}", state, one.report.sentence))
+    _print(("recipe", "bytes", "", "gate"), rows)
+
+
+def delegation(values: Mapping[str, Mapping[str, Any]]) -> None:
+    """Operators that the backend took over and left, by model."""
+    from pixdraft.export.delegation import read
+
+    rows = []
+    for one in read(values):
+        time = "" if one.time_share is None else f"{one.time_share:.1%}"
+        left = ", ".join(f"{count} {name}" for name, count in sorted(one.left.items(), key=lambda item: -item[1]))
+        rows.append((one.model, f"{one.share:.1%}", time, str(sum(one.delegated.values())), left or "nothing"))
+    if rows:
+        _print(("model", "delegated", "of the time", "operators", "left"), rows)
+
+
+def facts(values: Mapping[str, str]) -> None:
+    """One line a fact."""
+    from rich.markup import escape
+
+    _print(("", ""), [(name, escape(text)) for name, text in values.items()], header=False)
+
+
+def _print(titles: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool = True) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False, show_header=header)
+    for title in titles:
+        table.add_column(title, no_wrap=title == titles[0])
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

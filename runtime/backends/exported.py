@@ -1,0 +1,124 @@
+"""A draft from a bundle: look-ups, prompt and chunks are the same for every engine; an engine only runs the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixdraft.runtime.backends import DraftInfo, DraftOutput
+from pixdraft.runtime.errors import BundleError
+
+Tables = dict[str, NDArray[Any]]
+
+
+class Engine(Protocol):
+    """What runs the two exported models; it holds the KV cache of one picture.
+
+    Attributes:
+        sizes: row counts that `run` takes, ascending, the first one 1; empty where it takes any.
+        ran: what really runs, for a benchmark to say: provider, threads, whatever there is to know.
+    """
+
+    sizes: tuple[int, ...]
+    ran: dict[str, Any]
+
+    def run(self, x: NDArray[np.float32], slot: int, place: int) -> DraftOutput:
+        """One pass over embeddings [S, d], see `pixdraft.export.graph.DraftGraph.forward`; S rows.
+
+        The arrays may be overwritten by the next call.
+        """
+
+    def decode(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Pixels in about [-1, 1], float32 [3, H, W], of all T tokens."""
+
+
+class ExportedDraft:
+    """Implements `pixdraft.runtime.backends.DraftModel` over an engine.
+
+    Args:
+        info: what the draft was made for.
+        tables: ``prompt`` [words + 1, d], ``slots`` [P, d], ``tokens`` [V, d].
+        engine: what runs the graph.
+
+    Raises:
+        BundleError: the tables do not fit the draft.
+    """
+
+    def __init__(self, info: DraftInfo, tables: Tables, engine: Engine) -> None:
+        if missing := [name for name in ("prompt", "slots", "tokens") if name not in tables]:
+            raise BundleError(f"the bundle's tables lack {missing[0]!r}: export the bundle again")
+        if tables["tokens"].shape[0] != info.vocab_size:
+            raise BundleError(
+                f"the bundle's table of tokens has {tables['tokens'].shape[0]} rows for {info.vocab_size} codes: "
+                "export the bundle again"
+            )
+        self.info = info
+        self._engine = engine
+        self._prompt, self._slots, self._tokens = (tables[name] for name in ("prompt", "slots", "tokens"))
+        self._prompt_length = 0
+
+    @property
+    def ran(self) -> dict[str, Any]:
+        """What really runs, see `Engine.ran`."""
+        return self._engine.ran
+
+    def open(self, condition: NDArray[Any]) -> DraftOutput:
+        """See `DraftModel.open`. Raises ValueError where the condition is not the prompt of this draft."""
+        places = self._slots.shape[0]
+        if condition.shape != (places,):
+            raise ValueError(f"the condition has shape {condition.shape}, the draft takes [{places}]")
+        valid = np.flatnonzero(condition)
+        if not valid.size:
+            raise ValueError("the condition holds no word: give a prompt with at least one")
+        ids = condition[valid].astype(np.int64)
+        if ids.min() < 0 or ids.max() >= self._prompt.shape[0]:
+            raise ValueError(f"the condition names word {ids.max()}, the draft knows {self._prompt.shape[0] - 1}")
+        embedded = self._prompt[ids].astype(np.float32) + self._slots[valid].astype(np.float32)
+        self._prompt_length = len(ids)
+        return _last(self._run(embedded, 0, 0))
+
+    def step(self, tokens: NDArray[np.integer], position: int) -> DraftOutput:
+        """See `DraftModel.step`. Raises ValueError where the tokens leave the picture."""
+        if position < 0 or position + len(tokens) > self.info.image_tokens:
+            raise ValueError(
+                f"{len(tokens)} tokens at position {position} leave the picture's {self.info.image_tokens}"
+            )
+        x = self._tokens[tokens].astype(np.float32)
+        return _joined(self._run(x, self._prompt_length + position, self._slots.shape[0] + position))
+
+    def decode(self, tokens: NDArray[np.integer]) -> NDArray[np.uint8]:
+        """See `DraftModel.decode`."""
+        pixels = self._engine.decode(np.asarray(tokens, np.int64))
+        scaled = (np.clip(pixels, -1.0, 1.0) + np.float32(1.0)) * np.float32(127.5)
+        return np.ascontiguousarray(np.rint(scaled).astype(np.uint8).transpose(1, 2, 0))
+
+    def _run(self, x: NDArray[np.float32], slot: int, place: int) -> Iterator[DraftOutput]:
+        """Chunks of sizes that the engine takes; a short last one is padded, and its rows cut off again."""
+        start = 0
+        while start < len(x):
+            left = len(x) - start
+            size = next((s for s in reversed(self._engine.sizes) if s <= left), left)
+            if size == 1 < left:  # a padded block costs less than many single rows
+                size = next(s for s in self._engine.sizes if s >= left)
+            rows = x[start : start + size]
+            if len(rows) < size:
+                rows = np.concatenate([rows, np.zeros((size - len(rows), x.shape[1]), np.float32)])
+            out = self._engine.run(np.ascontiguousarray(rows), slot + start, place + start)
+            yield DraftOutput(*(part[: min(size, left)] for part in out))
+            start += size
+
+
+def _last(chunks: Iterator[DraftOutput]) -> DraftOutput:
+    *_, row = chunks  # only the last chunk's arrays are looked at, and no run comes after it
+    return DraftOutput(*(part[-1:].copy() for part in row))
+
+
+def _joined(chunks: Iterator[DraftOutput]) -> DraftOutput:
+    """All rows; a chunk is copied, since the engine's next run may write over it."""
+    first = next(chunks)
+    rest = [tuple(part.copy() for part in first)]
+    rest.extend(tuple(part.copy() for part in chunk) for chunk in chunks)
+    return DraftOutput(*(parts[0] if len(rest) == 1 else np.concatenate(parts) for parts in zip(*rest, strict=True)))

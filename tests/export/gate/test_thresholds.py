@@ -1,0 +1,82 @@
+"""Bounds by scheme: what they let pass, what they never do, how they are moved."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields
+
+import pytest
+
+from pixdraft.export.errors import ExportError
+from pixdraft.export.exporters import coreml
+from pixdraft.export.gate.report import Measure, Report, Row
+from pixdraft.export.gate.thresholds import AT_LEAST, BY_SCHEME, Thresholds, of
+from pixdraft.export.recipe import Recipe
+
+EIGHT = of(Recipe("int8"))
+NAMES = [f.name for f in fields(Thresholds)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nan_passes_no_bound(name: str) -> None:
+    report = EIGHT.judge([Measure(name, math.nan)])
+    assert [row.passed for row in report.rows] == [False]
+    assert not report.passed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_bound_itself_passes_and_beyond_it_does_not(name: str) -> None:
+    bound = getattr(EIGHT, name)
+    beyond = bound - 1e-6 if name in AT_LEAST else bound + 1e-6
+    rows = EIGHT.judge([Measure(name, bound), Measure(name, beyond)]).rows
+    assert [row.passed for row in rows] == [True, False]
+
+
+def test_what_was_not_measured_neither_passes_nor_fails() -> None:
+    report = EIGHT.judge([Measure("tv", None, "no prompts")])
+    assert report.rows == (Row("tv", None, EIGHT.tv, None, "no prompts"),)
+    assert not report.failed
+    assert not report.passed, "a gate that measured nothing lets nothing pass"
+
+
+def test_a_mixture_takes_the_wider_bound_of_each_check() -> None:
+    bounds = of(Recipe("int4", {"output": "fp32"}))
+    assert bounds == of(Recipe("int4"))
+    assert of(Recipe("fp32", {"output": "int4"})) == bounds
+    assert bounds.top1 < EIGHT.top1
+    assert bounds.tv > EIGHT.tv
+
+
+def test_every_scheme_has_bounds() -> None:
+    assert set(coreml.EXPORTER.schemes) <= set(BY_SCHEME)
+    with pytest.raises(ExportError, match="there are no thresholds for int3: choose one of"):
+        of(Recipe("int3"))
+
+
+def test_bounds_are_moved_by_name() -> None:
+    moved = EIGHT.with_changes(["tv=0.5", "delegated=0.9"])
+    assert (moved.tv, moved.delegated, moved.top1) == (0.5, 0.9, EIGHT.top1)
+    assert EIGHT.with_changes([]) == EIGHT
+
+
+@pytest.mark.parametrize("change", ["colour=1", "tv", "tv=", "tv=wide", "tv=nan", "=1"])
+def test_changes_that_say_nothing(change: str) -> None:
+    with pytest.raises(ExportError, match=f"--threshold {change}"):
+        EIGHT.with_changes([change])
+
+
+def test_the_sentence_names_the_first_failure() -> None:
+    measures = [Measure("psnr", 99.0), Measure("tv", 0.2, "16 pictures"), Measure("u", math.nan)]
+    report = EIGHT.judge(measures)
+    assert report.sentence == "tv is 0.2 where the bound is 0.05 (16 pictures), and 1 more failed"
+    assert EIGHT.judge(measures[:1]).sentence == "all 1 checks passed"
+    assert Report((Row("files", None, None, False, "draft.bin is missing"),)).sentence == "files (draft.bin is missing)"
+
+
+def test_a_report_survives_json() -> None:
+    report = EIGHT.judge([Measure("tv", 0.25, "x"), Measure("u", math.nan), Measure("auroc", None, "y")])
+    text = json.dumps(report.to_dict(), allow_nan=False)
+    again = Report.of(json.loads(text))
+    assert again.to_dict() == report.to_dict()
+    assert [row.passed for row in again.rows] == [False, False, None]
