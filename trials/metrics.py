@@ -65,12 +65,15 @@ def auroc(score: Array, label: NDArray[np.bool_]) -> float:
     positives, negatives = int(label.sum()), int((~label).sum())
     if not positives or not negatives:
         raise ValueError("AUROC needs both positives and negatives")
-    _, inverse, counts = np.unique(score, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2.0)[inverse]
-    return float((ranks[label].sum() - positives * (positives + 1) / 2.0) / (positives * negatives))
+    return float((_places(score)[label].sum() - positives * (positives + 1) / 2.0) / (positives * negatives))
 
 
 def spearman(a: Array, b: Array) -> float:
-    """Rank correlation (no correction for ties)."""
-    ranks = [np.argsort(np.argsort(x, kind="stable"), kind="stable").astype(np.float64) for x in (a, b)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+    """Rank correlation; equal values share the mean of their ranks."""
+    return float(np.corrcoef(_places(a), _places(b))[0, 1])
+
+
+def _places(values: Array) -> Array:
+    """Ranks from 1; equal values share the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2.0)[inverse], np.float64)
