@@ -18,7 +18,15 @@ from pixdraft.trials.reports import write
 from pixdraft.trials.summary import summary
 
 SEED_STEP = 1_000_000  # between the seeds of one prompt: more prompts later never meet another picture's seed
-OWN = ("step_x", "latency_x", "cloud_share", "clip", "f1", "hpsv2", "steps")
+OWN = {  # of a paper's figures those that a figure here may stand beside, and its name here
+    "steps": "steps",
+    "step_x": "step_x",
+    "latency_x": "latency_x",
+    "cloud_share": "cloud_share",
+    "clip": "clip",
+    "hpsv2": "hpsv2",
+    "f1": "fid_f1",
+}
 
 
 def compare(plan: Plan, model: str, data: Path, out: Path, workers: int, command: str) -> dict[str, Any]:
@@ -85,7 +93,7 @@ def relate(rows: list[dict[str, Any]], baseline: str) -> None:
 
 
 def papers(rows: Iterable[Mapping[str, Any]], methods: Mapping[str, Method], baseline: str) -> list[dict[str, Any]]:
-    """What was published of each method but the baseline, as "paper_..." beside the figures of its own row.
+    """What was published of each method but the baseline, as "paper_..." beside the same of its own row.
 
     Papers compare with plain decoding; where the baseline is something else, the row's own ratios are left out.
     """
@@ -94,13 +102,14 @@ def papers(rows: Iterable[Mapping[str, Any]], methods: Mapping[str, Method], bas
     for row in rows:
         if row["method"] == baseline:
             continue
-        own = {key: row.get(key) for key in OWN if plain or not key.endswith("_x")}
-        own["distance_x"] = row.get("fid_x", row.get("frechet_x")) if plain else None
         for figure in beside(methods[row["method"]]):
             values = asdict(figure) | {"fid_x": figure.fid_x}
             said = {key: values.pop(key) for key in ("model", "source", "standing")}
-            theirs = {f"paper_{key}": value for key, value in values.items() if value is not None}
-            lines.append({"method": row["method"], **said, **theirs, **own})
+            theirs = {key: value for key, value in values.items() if value is not None}
+            own = {key: row.get(name) for key, name in OWN.items() if key in theirs and (plain or key[-2:] != "_x")}
+            if plain and "fid_x" in theirs:
+                own["distance_x"] = row.get("fid_x", row.get("frechet_x"))
+            lines.append({"method": row["method"], **said, **{f"paper_{k}": v for k, v in theirs.items()}, **own})
     return lines
 
 

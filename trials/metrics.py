@@ -61,6 +61,11 @@ def retrieval(features: Array, names: list[str], gallery: Array, gallery_names: 
 
 
 def spearman(a: Array, b: Array) -> float:
-    """Rank correlation (no correction for ties)."""
-    ranks = [np.argsort(np.argsort(x, kind="stable"), kind="stable").astype(np.float64) for x in (a, b)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+    """Rank correlation; equal values share the mean of their ranks."""
+    return float(np.corrcoef(_places(a), _places(b))[0, 1])
+
+
+def _places(values: Array) -> Array:
+    """Ranks from 1; equal values share the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2.0)[inverse], np.float64)

@@ -134,8 +134,9 @@ def correlate(pictures: Sequence[Relaxed]) -> dict[str, Any]:
     for picture in pictures:
         seen, smooth = picture.judged, -picture.roughness[picture.judged]
         for name in ("entropy", "tv"):
-            if seen.sum() > 1:
-                within[name].append(spearman(getattr(picture, name)[seen], smooth))
+            values = getattr(picture, name)[seen]
+            if values.size and np.ptp(values) and np.ptp(smooth):  # what is all alike has no rank correlation
+                within[name].append(spearman(values, smooth))
         for name in ("accepted", "relaxed"):
             label = getattr(picture, name)[seen]
             if 0 < label.sum() < label.size:

@@ -87,7 +87,9 @@ PAPERS = (
     Column("of base", "paper_fid_x", number(3)),
     Column("here", "distance_x", number(3)),
     Column("CLIP", "paper_clip", number(2)),
+    Column("here", "clip", number(2)),
     Column("HPSv2", "paper_hpsv2", number(2)),
+    Column("here", "hpsv2", number(2)),
     Column("F1", "paper_f1", number(3)),
     Column("here", "f1", number(3)),
 )

@@ -84,3 +84,5 @@ def test_spearman() -> None:
     assert spearman(a, b) == pytest.approx(stats.spearmanr(a, b).statistic)
     assert spearman(a, np.exp(a)) == pytest.approx(1.0)
     assert spearman(a, -(a**3)) == pytest.approx(-1.0)
+    tied = np.round(a)
+    assert spearman(tied, b) == pytest.approx(stats.spearmanr(tied, b).statistic)
