@@ -69,7 +69,7 @@ def test_changes_that_say_nothing(change: str) -> None:
 def test_the_sentence_names_the_first_failure() -> None:
     measures = [Measure("psnr", 99.0), Measure("tv", 0.2, "16 pictures"), Measure("u", math.nan)]
     report = EIGHT.judge(measures)
-    assert report.sentence == "tv is 0.2 where the bound is 0.05 (16 pictures), and 1 more failed"
+    assert report.sentence == f"tv is 0.2 where the bound is {EIGHT.tv:g} (16 pictures), and 1 more failed"
     assert EIGHT.judge(measures[:1]).sentence == "all 1 checks passed"
     assert Report((Row("files", None, None, False, "draft.bin is missing"),)).sentence == "files (draft.bin is missing)"
 
