@@ -277,7 +277,7 @@ def _fp32(source: Source) -> TorchDraft:
 
 
 def _changed(manifest: Manifest, **fields: object) -> Manifest:
-    return Manifest(**{name: getattr(manifest, name) for name in Manifest.__struct_fields__} | fields)  # type: ignore[arg-type]
+    return Manifest(**{name: getattr(manifest, name) for name in Manifest.__struct_fields__} | fields)
 
 
 def _take_place(content: Path, folder: Path) -> None:
