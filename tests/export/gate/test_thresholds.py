@@ -13,6 +13,7 @@ from pixdraft.export.exporters import coreml
 from pixdraft.export.gate.report import Measure, Report, Row
 from pixdraft.export.gate.thresholds import AT_LEAST, BY_SCHEME, Thresholds, of
 from pixdraft.export.recipe import Recipe
+from repository import ROOT
 
 EIGHT = of(Recipe("int8"))
 NAMES = [f.name for f in fields(Thresholds)]
@@ -64,6 +65,15 @@ def test_bounds_are_moved_by_name() -> None:
 def test_changes_that_say_nothing(change: str) -> None:
     with pytest.raises(ExportError, match=f"--threshold {change}"):
         EIGHT.with_changes([change])
+
+
+def test_the_page_on_exporting_has_every_bound() -> None:
+    text = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+    rows = {cells[1].strip(" `"): cells for line in text.splitlines() if len(cells := line.split("|")) == 8}
+    columns = [of(Recipe(scheme)) for scheme in ("fp32", "fp16", "int8", "int4")]
+    for name in NAMES:
+        shown = [float(cell) for cell in rows[name][3:7]]
+        assert shown == [getattr(column, name) for column in columns], name
 
 
 def test_the_sentence_names_the_first_failure() -> None:
