@@ -19,7 +19,7 @@ import numpy as np
 from pixdraft.export import delegation, preflight, reference
 from pixdraft.export.card import card
 from pixdraft.export.description import CARD, GOLDEN, TABLES, code, describe, tools
-from pixdraft.export.engines import engine_name, open_draft
+from pixdraft.export.engines import open_draft
 from pixdraft.export.errors import ExportError, GateFailed
 from pixdraft.export.exporters import Artefact, Exporter, mirror
 from pixdraft.export.gate import artefact, golden, quality
@@ -137,8 +137,9 @@ def prepare(job: Job, show: Show) -> tuple[Manifest, Report]:
     manifest = describe(job.source, job.exporter, job.recipe, made, job.content)
     golden_of = partial(_write_golden, job, manifest, pictures)
     stages.run("golden", {"pictures": drawn}, ("export", "tables"), (f"{CONTENT}/{GOLDEN}",), golden_of)
-    measures = _measures(stages.run("artefact", {}, ("golden",), (), partial(_judge_artefact, job, manifest)))
-    measures.append(delegation.measure(made.delegation))
+    judged = stages.run("artefact", {}, ("golden",), (), partial(_judge_artefact, job, manifest))
+    manifest = _changed(manifest, parity={"engine": judged["ran"]})
+    measures = [*_measures(judged), delegation.measure(made.delegation)]
     if pictures is None:
         reason = "random weights draw nothing that could be judged"
     elif job.thresholds.judge(measures).failed:  # NaN would end the look at quality
@@ -183,9 +184,9 @@ def recorded(job: Job, show: Show) -> tuple[Drawn | None, str]:
 def finish(job: Job, manifest: Manifest, report: Report) -> Made:
     """Card, manifest, a last look at what was written, and the rename."""
     parity = {
+        **manifest.parity,
         "checks": report.to_dict(),
         "bounds": asdict(job.thresholds),
-        "engine": engine_name(manifest),
         "machine": machine(),
         "prompts": list(job.source.prompts),
     }
@@ -252,7 +253,7 @@ def _judge_artefact(job: Job, manifest: Manifest) -> Result:
     values = golden.read(job.content / GOLDEN)
     draft = _draft(job, manifest)
     found = (*artefact.measure(draft, values), *artefact.compared_with_export(draft, values))
-    return {"measures": [asdict(m) for m in found]}
+    return {"measures": [asdict(m) for m in found], "ran": draft.ran}
 
 
 def _judge_quality(job: Job, manifest: Manifest, pictures: Drawn, show: Show) -> Result:
@@ -276,7 +277,7 @@ def _fp32(source: Source) -> TorchDraft:
 
 
 def _changed(manifest: Manifest, **fields: object) -> Manifest:
-    return Manifest(**{name: getattr(manifest, name) for name in Manifest.__struct_fields__} | fields)  # type: ignore[arg-type]
+    return Manifest(**{name: getattr(manifest, name) for name in Manifest.__struct_fields__} | fields)
 
 
 def _take_place(content: Path, folder: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -22,6 +24,7 @@ class EagerEngine:
 
     def __init__(self, graph: DraftGraph, picture: PictureGraph | None = None, sizes: tuple[int, ...] = ()) -> None:
         self.sizes = sizes
+        self.ran: dict[str, Any] = {"engine": "torch eager", "threads": torch.get_num_threads()}
         self.graph = graph
         self.cache = EagerCache(graph)
         self._picture: nn.Module | None = picture

@@ -28,10 +28,3 @@ def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> Engine:
 def open_draft(folder: Path, manifest: Manifest, threads: int = 1) -> ExportedDraft:
     """The draft of a folder, over `open_engine`; the folder's hashes are not looked at."""
     return assemble(folder, manifest, open_engine(folder, manifest, threads))
-
-
-def engine_name(manifest: Manifest) -> str:
-    """What `open_engine` takes, in words."""
-    if manifest.target == "coreml" and sys.platform != "darwin":
-        return "pixdraft's interpreter of Core ML programs"
-    return manifest.target

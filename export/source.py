@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pixdraft.export.errors import ExportError
+from pixdraft.models.conditions import WordCondition
 from pixdraft.models.config import LLAMAGEN, VQConfig
 from pixdraft.models.inter_head import DraftTransformer
 from pixdraft.models.tokenizer import VQTokenizer
@@ -47,7 +49,7 @@ class Source:
         for module in (self.network, self.tokenizer):
             for name, weight in module.state_dict().items():
                 digest.update(f"{name} {tuple(weight.shape)}".encode())
-                digest.update(np.ascontiguousarray(weight.numpy()))
+                digest.update(weight.numpy().tobytes())
         return digest.hexdigest()
 
     @property
@@ -62,8 +64,15 @@ class Source:
         """What the device looks up by itself, float16 (float32 where that would round):
 
         ``prompt`` [words + 1, d] and ``slots`` [P, d], whose sum embeds a word at its place; ``tokens`` [V, d].
+
+        Raises:
+            ExportError: the draft's prompts are no words.
         """
         condition = self.network.decoder.cls_embedding
+        if not isinstance(condition, WordCondition):
+            raise ExportError(
+                f"a draft with {type(condition).__name__} has no table: take one whose prompts are words"
+            )
         parts = {
             "prompt": condition.embedding_table.weight,
             "slots": condition.slots,
@@ -99,8 +108,6 @@ def random_xl(seed: int = 0) -> Source:
 
     For sizes, parity and speed: it draws nothing. Its tokenizer is the bundled model's shape with 16,384 codes.
     """
-    from pixdraft.models.conditions import WordCondition
-
     torch.manual_seed(seed)
     shape = DraftTransformer.shape(LLAMAGEN["XL"])
     draft = DraftTransformer(shape, WordCondition(1000, shape.condition_length, shape.dim))

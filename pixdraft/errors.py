@@ -26,7 +26,6 @@ _EXTRAS = {
     "onnxscript": "export",
     "optimum": "export",
     "packaging": "export",
-    "sklearn": "export",
     "torchao": "export",
     "transformers": "export",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -48,7 +47,5 @@ def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> Engine:
         raise BundleError(
             f"{folder / NAME} is for {manifest.target!r}, this pixdraft runs {', '.join(ENGINES)}: update pixdraft"
         )
-    if manifest.target == "coreml" and sys.platform != "darwin":
-        raise BundleError(f"{folder} is for Core ML, which macOS and iOS have: take a bundle for onnx or executorch")
     engine: Engine = import_module(module).open_engine(folder, manifest, threads)
     return engine

@@ -41,8 +41,8 @@ class EagerExporter:
     """
 
     target = TARGET
-    schemes = ("fp32", "int8", "int4")
-    packages = ("torch",)
+    schemes: tuple[str, ...] = ("fp32", "int8", "int4")
+    packages: tuple[str, ...] = ("torch",)
     minimum = {"numpy": "2.0"}
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class EagerExporter:
         self.exports.append(recipe)
         graph = rounded(source, recipe)
         if self.plant == "swapped":
-            ffn = graph.layers[0].feed_forward
+            ffn = graph.get_submodule("layers.0.feed_forward")
             ffn.w1, ffn.w3 = ffn.w3, ffn.w1
         if self.plant == "flipped":  # the scale of one output channel of the head
             graph.output.weight[3] *= -1
@@ -133,7 +133,8 @@ def _rounded(weight: Tensor, bits: int) -> Tensor:
         return weight
     top = 2 ** (bits - 1) - 1
     scale = weight.abs().amax(1, keepdim=True).clamp_min(1e-12) / top
-    return (weight / scale).round().clamp(-top, top) * scale
+    rounded: Tensor = (weight / scale).round().clamp(-top, top) * scale
+    return rounded
 
 
 def _bytes(scheme: str, module: nn.Linear) -> int:

@@ -24,7 +24,7 @@ from pixdraft.export.errors import ExportError
 from pixdraft.export.exporters import BLOCK, Artefact
 from pixdraft.export.graph import OUTPUTS, DraftGraph, PictureGraph
 from pixdraft.export.recipe import FLOAT, Recipe
-from pixdraft.export.rounding import round_to_levels
+from pixdraft.export.rounding import round_to_levels, round_to_palette
 from pixdraft.export.source import Source
 
 FUNCTIONS = {"step": 1, "block": BLOCK}
@@ -39,7 +39,7 @@ _STATE_STEP = 32
 # Below this many elements a matrix costs less than the scales that would shrink it.
 _SMALL = 1024
 _BLOCK_SIZE = 32
-_PALETTE_GROUP = 8
+_PALETTE_ROWS = 8
 
 
 class CoreMLExporter:
@@ -52,18 +52,24 @@ class CoreMLExporter:
 
     def export(self, source: Source, recipe: Recipe, folder: Path) -> Artefact:
         """See `Exporter.export`."""
-        wanted = self._schemes(source, recipe)
+        graph = _graph(source)
+        schemes = self._schemes(graph, recipe)
         decoder = recipe.decoder or ("fp16" if recipe.scheme == "fp16" else "int8")
         if decoder not in ("fp16", "int8"):
             raise ExportError(f"the decoder cannot be exported as {decoder} for coreml: choose fp16 or int8")
         with quiet():
-            _export_draft(source, wanted, folder / "draft.mlpackage")
+            _export_draft(_rounded(graph, schemes), schemes, folder / "draft.mlpackage")
             _export_decoder(source, decoder, folder / "decoder.mlpackage")
         return Artefact("draft.mlpackage", "decoder.mlpackage", {"functions": dict(FUNCTIONS)})
 
-    def _schemes(self, source: Source, recipe: Recipe) -> dict[str, str]:
-        """Scheme of every linear layer by name, small ones unquantised unless the recipe names them."""
-        layers = {name: module for name, module in _graph(source).named_modules() if isinstance(module, nn.Linear)}
+    def mirror(self, source: Source, recipe: Recipe) -> DraftGraph:
+        """See `pixdraft.export.exporters.Mirrored`: the weights are the package's, activations stay float32."""
+        graph = _graph(source)
+        return _rounded(graph, self._schemes(graph, recipe))
+
+    def _schemes(self, graph: DraftGraph, recipe: Recipe) -> dict[str, str]:
+        """Scheme of every linear layer by name; small ones stay float16 unless the recipe names them."""
+        layers = {name: module for name, module in graph.named_modules() if isinstance(module, nn.Linear)}
         for name, scheme in (("", recipe.scheme), *recipe.overrides.items()):
             if name and name not in layers:
                 raise ExportError(f"the recipe names {name}, the draft has no such layer: {', '.join(layers)}")
@@ -72,10 +78,11 @@ class CoreMLExporter:
                     f"coreml knows no quantisation {scheme}: choose one of {', '.join(self.schemes)}"
                     + (f" or {FLOAT} for {name}" if name else "")
                 )
-        return {
-            name: recipe.of(name) if name in recipe.overrides or layer.weight.numel() > _SMALL else FLOAT
-            for name, layer in layers.items()
-        }
+        chosen = {}
+        for name, layer in layers.items():
+            small = layer.weight.numel() <= _SMALL and name not in recipe.overrides
+            chosen[name] = _fitting("fp16" if small else recipe.of(name), *layer.weight.shape)
+        return chosen
 
 
 EXPORTER = CoreMLExporter()
@@ -124,29 +131,39 @@ def _graph(source: Source) -> DraftGraph:
     return DraftGraph(source.network, -(-least // _STATE_STEP) * _STATE_STEP)
 
 
+def _fitting(scheme: str, outputs: int, inputs: int) -> str:
+    """The scheme that a matrix gets: one that does not divide into blocks or groups takes int8, by rows."""
+    if (scheme == "int4" and inputs % _BLOCK_SIZE) or (scheme == "pal4" and outputs % _PALETTE_ROWS):
+        return "int8"
+    return "fp16" if scheme == FLOAT else scheme
+
+
 def _rounded(graph: DraftGraph, schemes: dict[str, str]) -> DraftGraph:
-    """The graph, or a copy with the weights of its int4 layers brought onto their grids."""
-    chosen = [name for name, scheme in schemes.items() if scheme == "int4"]
-    if not chosen:
-        return graph
+    """A copy whose linear layers hold the weights that the package will give back."""
     graph = copy.deepcopy(graph)
-    for name in chosen:
+    for name, scheme in schemes.items():
         weight = graph.get_parameter(f"{name}.weight")
-        if weight.shape[1] % _BLOCK_SIZE == 0:
-            weight.copy_(round_to_levels(weight, _BLOCK_SIZE))
+        match scheme:
+            case "int8":
+                weight.data = round_to_levels(weight, weight.shape[1], top=127)
+            case "int4":
+                weight.data = round_to_levels(weight, _BLOCK_SIZE)
+            case "pal4":
+                weight.data = round_to_palette(weight, _PALETTE_ROWS)
+        weight.data = weight.data.half().float()
     return graph
 
 
-def _export_draft(source: Source, schemes: dict[str, str], path: Path) -> None:
+def _export_draft(graph: DraftGraph, schemes: dict[str, str], path: Path) -> None:
     import coremltools as ct
 
-    module = StateGraph(_rounded(_graph(source), schemes)).eval()
+    module = StateGraph(graph).eval()
     described = ct.utils.MultiFunctionDescriptor()
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         for name, rows in FUNCTIONS.items():
             # Two tensors for slot and place: of one given twice, the tracer makes one input and forgets the other.
             places = (torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32))
-            inputs = (torch.zeros(1, rows, source.network.config.dim), *places)
+            inputs = (torch.zeros(1, rows, graph.config.dim), *places)
             part = str(Path(folder) / f"{name}.mlpackage")
             _quantised(_converted(module, inputs, OUTPUTS), schemes).save(part)
             described.add_function(part, src_function_name="main", target_function_name=name)
@@ -160,7 +177,7 @@ def _export_decoder(source: Source, scheme: str, path: Path) -> None:
     tokens = torch.zeros(1, source.info.image_tokens, dtype=torch.int32)
     model = _converted(PictureGraph(source.tokenizer).eval(), (tokens,), (PICTURE,))
     if scheme == "int8":
-        config = compression.OptimizationConfig(op_type_configs={"conv": _compressor("int8", (0, 0))})
+        config = compression.OptimizationConfig(op_type_configs={"conv": _compressor("int8")})
         model = compression.linear_quantize_weights(model, config)
     model.save(str(path))
 
@@ -185,46 +202,36 @@ def _quantised(model: Any, schemes: dict[str, str]) -> Any:
     """The model with the weights of its linear layers compressed as the schemes say."""
     import coremltools.optimize.coreml as compression
 
-    weights = compression.get_weights_metadata(model, weight_threshold=0)
-    passes = (
+    there = compression.get_weights_metadata(model, weight_threshold=0)
+    for compress, kinds in (
         (compression.linear_quantize_weights, ("int8", "int4")),
         (compression.palettize_weights, ("pal4",)),
-    )
-    for compress, kinds in passes:
+    ):
         chosen = {}
         for layer, scheme in schemes.items():
             if scheme in kinds:
                 # torch.export names a parameter p_draft_LAYER_weight, the converter adds the width.
                 name = f"p_draft_{layer.replace('.', '_')}_weight_to_fp16"
-                if name not in weights:
+                if name not in there:
                     raise ExportError(f"the layer {layer} cannot be found in the converted program: leave it {FLOAT}")
-                chosen[name] = _compressor(scheme, weights[name].val.shape)
+                chosen[name] = _compressor(scheme)
         if chosen:
             model = compress(model, compression.OptimizationConfig(op_name_configs=chosen))
     return model
 
 
-def _compressor(scheme: str, shape: tuple[int, ...]) -> Any:
-    """What compresses a matrix [outputs, inputs]; a shape that does not divide takes the next plainer grain."""
+def _compressor(scheme: str) -> Any:
+    """What stores weights that `_rounded` has brought onto a grid: it finds that grid again."""
     import coremltools.optimize.coreml as compression
 
     if scheme == "pal4":
-        if shape[0] % _PALETTE_GROUP:
-            return compression.OpPalettizerConfig(mode="kmeans", nbits=4, weight_threshold=0)
         return compression.OpPalettizerConfig(
-            mode="kmeans",
-            nbits=4,
-            granularity="per_grouped_channel",
-            group_size=_PALETTE_GROUP,
-            weight_threshold=0,
+            mode="unique", granularity="per_grouped_channel", group_size=_PALETTE_ROWS, weight_threshold=0
         )
-    if scheme == "int4" and shape[1] % _BLOCK_SIZE == 0:
-        return compression.OpLinearQuantizerConfig(
-            mode="linear_symmetric", dtype="int4", granularity="per_block", block_size=_BLOCK_SIZE, weight_threshold=0
-        )
-    return compression.OpLinearQuantizerConfig(
-        mode="linear_symmetric", dtype="int8", granularity="per_channel", weight_threshold=0
-    )
+    grain: dict[str, Any] = {"granularity": "per_channel"}
+    if scheme == "int4":
+        grain = {"granularity": "per_block", "block_size": _BLOCK_SIZE}
+    return compression.OpLinearQuantizerConfig(mode="linear_symmetric", dtype=scheme, weight_threshold=0, **grain)
 
 
 @contextlib.contextmanager

@@ -74,6 +74,12 @@ class Drawn:
         asked = self.asked.sum()
         return float(self.accepted.sum() / asked) if asked else math.nan
 
+    @property
+    def accept_error(self) -> float:
+        """Standard error of `accept`, from how it varies between pictures."""
+        rest = self.accepted - self.accept * self.asked
+        return float(np.sqrt(np.square(rest).sum()) / self.asked.sum())
+
 
 def draw(draft: DraftModel, target: TargetModel, prompts: Sequence[str], show: Show) -> Drawn:
     """Draw a picture of each prompt by CIAR at the tau of the draft's own table, over the in-process link."""
@@ -168,12 +174,27 @@ def measure(
     yield Measure("tv", float(np.concatenate(variation).mean()), along)
     yield from _along(_Seen.joined(theirs), _Seen.joined(ours), info.statistic, along)
     own = draw(draft, target, prompts, partial(_second_half, show, len(prompts)))
-    yield Measure("calls", abs(own.calls - pictures.calls), f"{own.calls:.3f} of the tokens, fp32 {pictures.calls:.3f}")
-    if math.isnan(pictures.accept):
+    yield from _run(own, pictures)
+
+
+def _run(own: Drawn, fp32: Drawn) -> Iterator[Measure]:
+    """What changed in a real run, beyond what chance explains.
+
+    Two pictures part ways at the first token that differs, and then differ as any two pictures do. So twice the
+    standard error of a change is taken off it: what is left is the change that there is at least.
+    """
+    change = (own.handled - fp32.handled) / fp32.tokens.shape[1]
+    error = float(change.std(ddof=1) / math.sqrt(len(change))) if len(change) > 1 else 0.0
+    told = f"{own.calls:.3f} of the tokens, fp32 {fp32.calls:.3f}, chance {2 * error:.3f}"
+    yield Measure("calls", max(0.0, abs(float(change.mean())) - 2 * error), told)
+    if math.isnan(fp32.accept):
         yield Measure("accept", None, "the fp32 draft asked about no token")
+    elif math.isnan(own.accept):
+        yield Measure("accept", math.nan, "it asks about no token any more")
     else:
-        lost = pictures.accept - own.accept
-        yield Measure("accept", lost, f"{own.accept:.3f} of the asked tokens, fp32 {pictures.accept:.3f}")
+        error = 0.0 if (own.tokens == fp32.tokens).all() else math.hypot(own.accept_error, fp32.accept_error)
+        told = f"{own.accept:.3f} of the asked tokens, fp32 {fp32.accept:.3f}, chance {2 * error:.3f}"
+        yield Measure("accept", max(0.0, fp32.accept - own.accept - 2 * error), told)
 
 
 def _second_half(show: Show, first: int, done: int, total: int) -> None:

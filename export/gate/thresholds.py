@@ -31,8 +31,8 @@ class Thresholds:
         u: mean error of U over its mean.
         statistic: mean error of the statistic that the model's thresholds are for, over its mean.
         auroc: what that statistic loses of its AUROC against real rejections.
-        calls: change of the share of tokens that go through the cloud, in a CIAR run at one tau.
-        accept: what the share of asked tokens that the cloud accepts loses, in that run.
+        calls: change of the share of tokens that go through the cloud, in a CIAR run at one tau, beyond chance.
+        accept: what the share of asked tokens that the cloud accepts loses, in that run, beyond chance.
         delegated: share of operators that the backend takes over, at least.
     """
 
@@ -88,10 +88,10 @@ def judged(measure: Measure, bound: float) -> Row:
 
 
 # What is not quantised differs by rounding alone; eight bits cost little; four cost what four bits cost.
-_EXACT = Thresholds(1e-3, 1e-3, 1e-3, 45.0, 0.995, 1e-3, 1e-3, 1e-3, 1e-3, 0.02, 0.03, machine=1e-3)
-_HALF = Thresholds(0.02, 0.02, 0.02, 40.0, 0.98, 0.01, 0.02, 0.02, 0.01, 0.04, 0.05, machine=0.02)
-_EIGHT = Thresholds(0.15, 0.1, 0.15, 30.0, 0.90, 0.05, 0.10, 0.10, 0.02, 0.06, 0.08)
-_FOUR = Thresholds(0.6, 0.1, 0.15, 30.0, 0.75, 0.15, 0.25, 0.25, 0.05, 0.10, 0.12)
+_EXACT = Thresholds(1e-3, 1e-3, 1e-3, 45.0, 0.995, 1e-3, 1e-3, 1e-3, 1e-3, 0.01, 0.01, machine=1e-3)
+_HALF = Thresholds(0.02, 0.02, 0.02, 40.0, 0.98, 0.005, 0.01, 0.01, 5e-3, 0.02, 0.02, machine=0.02)
+_EIGHT = Thresholds(0.2, 0.1, 0.2, 30.0, 0.95, 0.03, 0.05, 0.05, 0.01, 0.03, 0.03)
+_FOUR = Thresholds(0.7, 0.1, 0.2, 30.0, 0.80, 0.15, 0.20, 0.15, 0.04, 0.06, 0.06)
 
 BY_SCHEME = {
     FLOAT: _EXACT,

@@ -56,5 +56,6 @@ def _facts(manifest: Manifest, sizes: dict[str, int | None], fault: str | None) 
         "asks by": f"{model.statistic}; thresholds for {', '.join(model.thresholds)}",
         "needs": ", ".join(f"{name} {least} or newer" for name, least in manifest.minimum.items()),
         "made with": ", ".join(f"{name} {version}" for name, version in manifest.tools.items()),
+        "judged by": ", ".join(f"{name} {value}" for name, value in manifest.parity.get("engine", {}).items()),
         "made on": ", ".join(str(made_on[key]) for key in ("platform", "processor") if made_on.get(key)),
     } | {f"  {name}": "missing" if size is None else f"{size:,} bytes" for name, size in sizes.items()}

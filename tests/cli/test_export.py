@@ -9,6 +9,8 @@ import pytest
 
 from cli_helpers import Run, facts, sentence
 from eager_target import EagerExporter, install
+from pixdraft.export.gate import thresholds
+from pixdraft.export.recipe import Recipe
 from pixdraft.runtime.manifest import NAME, read
 from tiny import networks, write_folder
 
@@ -54,7 +56,7 @@ def test_export_shows_every_check_and_says_where_the_bundle_is(
     assert result.exit_code == 0, result.output
     lines = {line.split()[0]: line for line in result.stdout.splitlines()}
     assert "passed" in lines["eager"]
-    assert "<= 0.15" in lines["eager"]
+    assert f"<= {thresholds.of(Recipe('int8')).eager:g}" in lines["eager"]
     assert "pictures" in lines
     assert "1 softplus" in lines["draft"]
     last = result.stdout.splitlines()[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import platform
 import re
 import signal
 import subprocess
@@ -54,7 +55,7 @@ def test_doctor_names_every_dependency_and_its_version(run: Run, monkeypatch: py
 def test_doctor_tells_which_bundles_can_be_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "models", healthy)
     monkeypatch.setattr(checks, "_installed", lambda name: name != "onnxruntime")
-    monkeypatch.setattr(checks.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
     rows = {row["check"]: row for row in json.loads(run("doctor", "--json").stdout)["findings"]}
     assert rows["backend onnx"]["state"] == "absent"
     assert "pip install 'pixdraft[onnx]'" in rows["backend onnx"]["mend"]

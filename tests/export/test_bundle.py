@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from eager_target import EagerExporter
-from pixdraft.export import bundle, card
+from pixdraft.export import bundle
 from pixdraft.export.bundle import Job, Made, make
 from pixdraft.export.description import GOLDEN, TABLES
 from pixdraft.export.errors import ExportError, GateFailed
 from pixdraft.export.gate import quality, thresholds
+from pixdraft.export.gate.report import number
 from pixdraft.export.recipe import Recipe
 from pixdraft.export.source import Source
 from pixdraft.runtime.bundle import open_bundle
@@ -65,12 +66,15 @@ def test_the_manifest_and_the_card_say_what_the_gate_said(job: Job) -> None:
     assert {"eager", "mirror", "steps", "rollback", "pictures", "repeat", "psnr", *quality.QUALITY} <= {
         row["name"] for row in checks
     }
-    assert made.manifest.parity["engine"] == "eager"
+    assert made.manifest.parity["engine"]["engine"] == "torch eager"
     assert made.manifest.parity["prompts"] == list(job.source.prompts)
     text = (made.folder / "README.md").read_text(encoding="utf-8")
     assert "# tiny for eager, int8" in text
     assert "numpy 2.0 or newer" in text
-    assert f"| tv | {card.number(next(r.value for r in made.report.rows if r.name == 'tv'))} | <= 0.05 |" in text
+    assert (
+        f"| tv | {number(next(r.value for r in made.report.rows if r.name == 'tv'))} | <= {job.thresholds.tv:g} |"
+        in text
+    )
     assert job.source.info.model_hash in text
 
 

@@ -64,7 +64,7 @@ def test_a_bundle_passes_where_it_was_made(bundle: Path) -> None:
     assert {"eager", "mirror", "steps", "rollback", "pictures", "repeat", "psnr", "machine"} <= set(values)
     assert values["machine"] == 0.0
     bounds = {row.name: row.bound for row in report.rows}
-    assert bounds["eager"] == 0.15
+    assert bounds["eager"] == thresholds.of(Recipe("int8")).eager
 
 
 def test_the_bounds_are_those_of_the_gate(bundle: Path) -> None:

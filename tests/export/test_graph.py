@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
-from pixdraft.export.graph import OUTPUTS, DraftGraph, EagerCache
+from pixdraft.export.eager import EagerEngine
+from pixdraft.export.graph import OUTPUTS, DraftGraph
+from pixdraft.export.source import Source
 from pixdraft.models.config import TransformerConfig
 from pixdraft.models.inter_head import DraftTransformer, fuse
+from pixdraft.models.tokenizer import VQTokenizer
 from pixdraft.runtime.backends import DraftInfo, DraftOutput
 from pixdraft.runtime.backends.exported import ExportedDraft
 from pixdraft.runtime.backends.torch_backend import TorchDraft
@@ -18,23 +24,18 @@ from tiny import BOTTLENECK, PIXELS, SHAPE, networks
 CHUNKS = (5, 1, 1, 4, 2, 1, 2)
 
 
-class EagerEngine:
-    """An engine over the graph in eager mode, with fixed sizes or none."""
+class CountingEngine(EagerEngine):
+    """Keeps how many rows each run had; its pictures are a ramp."""
 
     def __init__(self, draft: DraftTransformer, sizes: tuple[int, ...] = ()) -> None:
-        self.sizes = sizes
-        self.graph = DraftGraph(draft, draft.config.length + 8)
-        self.cache = EagerCache(self.graph)
+        super().__init__(DraftGraph(draft, draft.config.length + 8), sizes=sizes)
         self.rows: list[int] = []
-        self.ran = {"provider": "eager"}
 
-    @torch.inference_mode()
-    def run(self, x: np.ndarray, slot: int, place: int) -> DraftOutput:
+    def run(self, x: NDArray[np.float32], slot: int, place: int) -> DraftOutput:
         self.rows.append(len(x))
-        row = self.graph(torch.from_numpy(x)[None], torch.tensor([slot]), torch.tensor([place]), self.cache)
-        return DraftOutput(*(part.numpy() for part in row))
+        return super().run(x, slot, place)
 
-    def decode(self, tokens: np.ndarray) -> np.ndarray:
+    def decode(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         return np.linspace(-1.5, 1.5, 3 * 4 * 4, dtype=np.float32).reshape(3, 4, 4)
 
 
@@ -47,21 +48,13 @@ def info(shape: TransformerConfig = SHAPE) -> DraftInfo:
     return DraftInfo("tiny", "m", "t", shape.vocab_size, shape.image_tokens, BOTTLENECK, 1.0, "risk", {})
 
 
-def tables(draft: DraftTransformer) -> dict[str, np.ndarray]:
-    condition = draft.decoder.cls_embedding
-    parts = {
-        "prompt": condition.embedding_table.weight,
-        "slots": condition.slots,
-        "tokens": draft.decoder.tok_embeddings.weight,
-    }
-    return {name: part.detach().numpy() for name, part in parts.items()}
+def tables(draft: DraftTransformer) -> dict[str, NDArray[Any]]:
+    return Source(info(), draft, VQTokenizer(PIXELS)).tables()
 
 
 def backends(draft: DraftTransformer, sizes: tuple[int, ...]) -> tuple[TorchDraft, ExportedDraft]:
-    from pixdraft.models.tokenizer import VQTokenizer
-
     torch_draft = TorchDraft(info(), draft, VQTokenizer(PIXELS).eval())
-    return torch_draft, ExportedDraft(info(), tables(draft), EagerEngine(draft, sizes))
+    return torch_draft, ExportedDraft(info(), tables(draft), CountingEngine(draft, sizes))
 
 
 def condition(words: int) -> np.ndarray:
@@ -111,7 +104,7 @@ def test_sizes_are_kept_and_blocks_are_preferred(draft: DraftTransformer) -> Non
     _, exported = backends(draft, (1, 4))
     exported.open(condition(6))
     engine = exported._engine
-    assert isinstance(engine, EagerEngine)
+    assert isinstance(engine, CountingEngine)
     assert engine.rows == [4, 4]
     exported.step(np.zeros(1, np.int64), 0)
     exported.step(np.zeros(9, np.int64), 1)
@@ -138,10 +131,10 @@ def test_bad_input_is_named(draft: DraftTransformer) -> None:
     with pytest.raises(ValueError, match="leave the picture"):
         exported.step(np.zeros(3, np.int64), SHAPE.image_tokens - 2)
     with pytest.raises(BundleError, match="lack 'slots'"):
-        ExportedDraft(info(), {k: v for k, v in tables(draft).items() if k != "slots"}, EagerEngine(draft))
+        ExportedDraft(info(), {k: v for k, v in tables(draft).items() if k != "slots"}, CountingEngine(draft))
     short = tables(draft) | {"tokens": np.zeros((3, 32), np.float32)}
     with pytest.raises(BundleError, match="3 rows for 16 codes"):
-        ExportedDraft(info(), short, EagerEngine(draft))
+        ExportedDraft(info(), short, CountingEngine(draft))
 
 
 def test_the_largest_entry_keeps_its_digits_in_fuse() -> None:

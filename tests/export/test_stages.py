@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +91,13 @@ def test_later_stages_follow_the_ones_they_stand_on(tmp_path: Path) -> None:
 
     def both(fact: int) -> None:
         stages = Stages(tmp_path, lambda *_: None)
+
+        def noted(name: str) -> dict[str, Any]:
+            done.append(name)
+            return {}
+
         for name, depends_on, after in (("one", {"fact": fact}, ()), ("two", {}, ("one",)), ("three", {}, ())):
-            stages.run(name, depends_on, after, (), lambda name=name: done.append(name) or {})  # type: ignore[misc]
+            stages.run(name, depends_on, after, (), partial(noted, name))
 
     both(1)
     both(1)

@@ -101,7 +101,8 @@ def test_other_logits_show_in_tv_and_in_the_run(target: TableTarget, pictures: D
     assert found["statistic"].value == 0.0
     assert found["u"].value is not None
     assert found["u"].value > 0.05
-    assert found["accept"].value != 0.0
+    assert f"fp32 {pictures.accept:.3f}" in found["accept"].why
+    assert not found["accept"].why.startswith(f"{pictures.accept:.3f}")
 
 
 def test_another_statistic_shows_in_calls_and_auroc(target: TableTarget, pictures: Drawn) -> None:
@@ -186,7 +187,42 @@ def test_a_draft_that_asks_about_nothing_any_more_fails(target: TableTarget, pic
     found = {m.name: m for m in measure(TableDraft(target), silent, target, PROMPTS, pictures, lambda *_: None)}
     assert math.isnan(found["accept"].value or 0.0)
     assert found["calls"].value is not None
-    assert found["calls"].value > 0.05
+    assert found["calls"].value > 0.3
+    assert found["calls"].why.startswith("0.047 of the tokens"), "the injected prefix"
+
+
+def counted(handled: list[int], asked: list[int], accepted: list[int], last: int = 0) -> Drawn:
+    tokens = np.zeros((len(handled), 100), np.int64)
+    tokens[:, -1] = last
+    numbers = (np.array(values, np.int64) for values in (asked, accepted, handled))
+    return Drawn(np.zeros((len(handled), 3), np.int32), tokens, *numbers)
+
+
+def values(own: Drawn, fp32: Drawn) -> dict[str, float | None]:
+    return {m.name: m.value for m in quality._run(own, fp32)}
+
+
+def test_a_change_that_chance_explains_is_none() -> None:
+    fp32 = counted([20, 40, 30, 50], [20, 40, 30, 50], [10, 20, 15, 25])
+    other = counted([45, 22, 50, 31], [45, 22, 50, 31], [22, 12, 20, 17], last=1)
+    assert values(other, fp32) == {"calls": 0.0, "accept": 0.0}
+
+
+def test_a_change_that_is_alike_in_every_picture_counts_in_full() -> None:
+    fp32 = counted([20, 40, 30, 50], [20, 40, 30, 50], [10, 20, 15, 25])
+    more = counted([30, 50, 40, 60], [30, 50, 40, 60], [9, 15, 12, 18], last=1)
+    found = values(more, fp32)
+    assert found["calls"] == pytest.approx(0.1)
+    assert found["accept"] == pytest.approx(0.2)
+
+
+def test_one_picture_has_no_chance_to_tell() -> None:
+    assert values(counted([30], [20], [10], last=1), counted([20], [10], [8]))["calls"] == pytest.approx(0.1)
+
+
+def test_more_accepted_is_no_loss() -> None:
+    fp32 = counted([20, 40], [20, 40], [10, 20])
+    assert values(counted([20, 40], [20, 40], [15, 30], last=1), fp32)["accept"] == 0.0
 
 
 def test_tau_is_the_table_s_and_never_below_zero() -> None:

@@ -13,6 +13,7 @@ from pixdraft.export.exporters import coreml
 from pixdraft.export.gate.report import Measure, Report, Row
 from pixdraft.export.gate.thresholds import AT_LEAST, BY_SCHEME, Thresholds, of
 from pixdraft.export.recipe import Recipe
+from repository import ROOT
 
 EIGHT = of(Recipe("int8"))
 NAMES = [f.name for f in fields(Thresholds)]
@@ -66,10 +67,19 @@ def test_changes_that_say_nothing(change: str) -> None:
         EIGHT.with_changes([change])
 
 
+def test_the_page_on_exporting_has_every_bound() -> None:
+    text = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+    rows = {cells[1].strip(" `"): cells for line in text.splitlines() if len(cells := line.split("|")) == 8}
+    columns = [of(Recipe(scheme)) for scheme in ("fp32", "fp16", "int8", "int4")]
+    for name in NAMES:
+        shown = [float(cell) for cell in rows[name][3:7]]
+        assert shown == [getattr(column, name) for column in columns], name
+
+
 def test_the_sentence_names_the_first_failure() -> None:
     measures = [Measure("psnr", 99.0), Measure("tv", 0.2, "16 pictures"), Measure("u", math.nan)]
     report = EIGHT.judge(measures)
-    assert report.sentence == "tv is 0.2 where the bound is 0.05 (16 pictures), and 1 more failed"
+    assert report.sentence == f"tv is 0.2 where the bound is {EIGHT.tv:g} (16 pictures), and 1 more failed"
     assert EIGHT.judge(measures[:1]).sentence == "all 1 checks passed"
     assert Report((Row("files", None, None, False, "draft.bin is missing"),)).sentence == "files (draft.bin is missing)"
 
