@@ -166,7 +166,7 @@ def exported(job: Job, show: Show, stages: Stages | None = None) -> Artefact:
 
 
 def recorded(job: Job, show: Show) -> tuple[Drawn | None, str]:
-    """Pictures that the fp32 draft and the full model drew, and their stage's key; none for random weights."""
+    """Pictures that the fp32 draft and the full model drew, and what their stage came to; none for random weights."""
     source = job.source
     if source.model is None:
         return None, ""
@@ -178,7 +178,7 @@ def recorded(job: Job, show: Show) -> tuple[Drawn | None, str]:
         "tools": versions(("numpy", "torch")),
     }
     stages.run("pictures", facts, (), (PICTURES,), partial(_draw_pictures, job, show))
-    return Drawn.read(job.work / PICTURES), stages.key("pictures")
+    return Drawn.read(job.work / PICTURES), stages.outcome("pictures")
 
 
 def finish(job: Job, manifest: Manifest, report: Report) -> Made:

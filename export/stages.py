@@ -32,12 +32,12 @@ class Stages:
     def __init__(self, folder: Path, begun: Callable[[str, bool], None]) -> None:
         self.folder = folder
         self._begun = begun
-        self._keys: dict[str, str] = {}
+        self._outcomes: dict[str, str] = {}
         (folder / "stages").mkdir(parents=True, exist_ok=True)
 
-    def key(self, name: str) -> str:
-        """The key of a stage that was run."""
-        return self._keys[name]
+    def outcome(self, name: str) -> str:
+        """SHA-256 (hex) over a stage that was run: what it depended on, its files, its result."""
+        return self._outcomes[name]
 
     def run(
         self, name: str, depends_on: Result, after: Sequence[str], files: Sequence[str], work: Callable[[], Result]
@@ -51,32 +51,34 @@ class Stages:
             files: what `work` writes, files or folders relative to the work folder; older ones are removed first.
             work: does it.
         """
-        key = _digest({"stage": name, "depends_on": depends_on, "after": [self._keys[stage] for stage in after]})
-        self._keys[name] = key
-        if (held := self._held(name, key)) is not None:
-            self._begun(name, True)
-            return held
-        self._begun(name, False)
-        for file in files:
-            _remove(self.folder / file)
-        # Through JSON, so that a result is the same whether it was done now or before.
-        result: Result = json.loads(json.dumps(work()))
-        record = {"key": key, "files": self._hashes(files), "result": result}
-        path = self._record(name)
-        beside = path.with_suffix(".part")
-        beside.write_text(json.dumps(record), encoding="utf-8")
-        os.replace(beside, path)
-        return result
+        before = [self._outcomes[stage] for stage in after]
+        key = _digest({"stage": name, "depends_on": depends_on, "after": before})
+        record = self._held(name, key)
+        self._begun(name, record is not None)
+        if record is None:
+            for file in files:
+                _remove(self.folder / file)
+            # Through JSON, so that a result is the same whether it was done now or before.
+            result = json.loads(json.dumps(work()))
+            record = {"key": key, "files": self._hashes(files), "result": result}
+            self._write(name, record)
+        self._outcomes[name] = _digest(record)
+        kept: Result = record["result"]
+        return kept
 
-    def _held(self, name: str, key: str) -> Result | None:
+    def _held(self, name: str, key: str) -> dict[str, Any] | None:
+        """The record of a stage that counts as done."""
         try:
             record = json.loads(self._record(name).read_text(encoding="utf-8"))
-            if record["key"] != key or record["files"] != self._hashes(record["files"]):
-                return None
-            result: Result = record["result"]
+            done = record["key"] == key and record["files"] == self._hashes(record["files"])
+            return {part: record[part] for part in ("key", "files", "result")} if done else None
         except (OSError, ValueError, KeyError, TypeError):  # nothing there, or cut short
             return None
-        return result
+
+    def _write(self, name: str, record: dict[str, Any]) -> None:
+        beside = self._record(name).with_suffix(".part")
+        beside.write_text(json.dumps(record), encoding="utf-8")
+        os.replace(beside, self._record(name))
 
     def _record(self, name: str) -> Path:
         return self.folder / "stages" / f"{name}.json"

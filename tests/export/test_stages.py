@@ -111,3 +111,29 @@ def test_a_record_is_readable(tmp_path: Path, work: Work) -> None:
     record = json.loads((tmp_path / "stages/one.json").read_text())
     assert list(record["files"]) == ["out/file"]
     assert len(record["key"]) == 64
+
+
+def test_a_stage_that_came_out_otherwise_takes_the_later_ones_along(tmp_path: Path) -> None:
+    """The same facts, done again because a file was lost, and with another outcome: a converter may be so."""
+    done: list[str] = []
+
+    def both(outcome: int) -> None:
+        stages = Stages(tmp_path, lambda *_: None)
+
+        def first() -> dict[str, Any]:
+            (tmp_path / "file").write_text(str(outcome))
+            return {}
+
+        def second() -> dict[str, Any]:
+            done.append((tmp_path / "file").read_text())
+            return {}
+
+        stages.run("one", {}, (), ("file",), first)
+        stages.run("two", {}, ("one",), (), second)
+
+    both(1)
+    both(2)
+    assert done == ["1"], "the file is there still, so nothing is done"
+    (tmp_path / "file").unlink()
+    both(2)
+    assert done == ["1", "2"]
