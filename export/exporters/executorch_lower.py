@@ -85,7 +85,9 @@ def _name(node: Node) -> str:
 def _name_of(full: str) -> str:
     library, _, rest = full.rpartition("::")
     short = (rest or full).partition(".")[0]
-    return short if library in ("", "aten", "dim_order_ops", "torchao", "quantized_decomposed") else f"{library}.{short}"
+    return (
+        short if library in ("", "aten", "dim_order_ops", "torchao", "quantized_decomposed") else f"{library}.{short}"
+    )
 
 
 @contextlib.contextmanager

@@ -97,9 +97,7 @@ class Method:
             BundleError: there is no such output, or it never ran.
         """
         data = ctypes.c_void_p()
-        count = self._program._library.pixdraft_output(
-            self._program._handle, self._number, place, ctypes.byref(data)
-        )
+        count = self._program._library.pixdraft_output(self._program._handle, self._number, place, ctypes.byref(data))
         if count < 0:
             raise self._program._refused()
         return np.ctypeslib.as_array(ctypes.cast(data, ctypes.POINTER(ctypes.c_float)), (count,))

@@ -29,7 +29,14 @@ def run(folder: Path, settings: Settings, limit: float = 1800.0) -> dict[str, An
         DeviceError: the process failed; the message holds its last line.
     """
     environment = os.environ | {name: str(settings.threads) for name in _THREADS}
-    command = [sys.executable, "-P", "-m", "pixdraft.runtime.benchmark.process", str(folder), json.dumps(asdict(settings))]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pixdraft.runtime.benchmark.process",
+        str(folder),
+        json.dumps(asdict(settings)),
+    ]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
