@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixdraft.cloud_stub.local_link import LocalCloud
-from pixdraft.decoding import intervals, rng
-from pixdraft.decoding.acceptance import create
-from pixdraft.decoding.sampling import Floats, probabilities, sample_block, total_variation
+from pixdraft.decoding import intervals
+from pixdraft.decoding.sampling import Floats, probabilities, total_variation
 from pixdraft.decoding.statistics import STATISTICS, Evidence, auroc
 from pixdraft.decoding.thresholds import ThresholdTable
 from pixdraft.export.gate.report import Measure
@@ -108,21 +107,25 @@ def _tau(info: DraftInfo) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """What one draft says along pictures: values by position. `top`: its most probable token."""
+    """What one draft says along pictures, by position.
+
+    Attributes:
+        top: its most probable token. u, statistic: what it thinks of the position.
+        rejected: the probability that the full model rejects what is drawn, the total variation between the two.
+    """
 
     top: NDArray[np.int64]
     u: Floats
     statistic: Floats
-    rejected: NDArray[np.bool_]
+    rejected: Floats
 
     @classmethod
     def of(cls, row: DraftOutput, p: Floats, q: Floats, info: DraftInfo, seed: int) -> _Seen:
         place = np.arange(len(p))
         evidence = Evidence(row.center, row.radius, p, row.risk, seed, place)
-        drawn = sample_block(p, rng.uniforms(seed, place, rng.DRAFT))
-        accepted = rng.uniforms(seed, place, rng.ACCEPT) < create("lossless", {}).probabilities(q, p, drawn)
         u = intervals.uncertainty(*evidence.bounds)
-        return cls(p.argmax(-1), u, np.asarray(STATISTICS[info.statistic](evidence), np.float64), ~accepted)
+        statistic = np.asarray(STATISTICS[info.statistic](evidence), np.float64)
+        return cls(p.argmax(-1), u, statistic, total_variation(p, q))
 
     @classmethod
     def joined(cls, parts: Sequence[_Seen]) -> _Seen:
