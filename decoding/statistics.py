@@ -114,15 +114,21 @@ STATISTICS: dict[str, Statistic] = {
 }
 
 
-def auroc(score: NDArray[Any], label: NDArray[np.bool_]) -> float:
+def auroc(score: NDArray[Any], label: NDArray[Any]) -> float:
     """Area under the ROC curve: how often a positive scores above a negative (ties count half).
+
+    Args:
+        score: [n].
+        label: what is positive, bool [n]; or the probability that it is, for the expectation over the labels (all but
+            the n pairs of an entry with itself, which count half).
 
     Raises:
         ValueError: there are no positives, or no negatives.
     """
-    positives, negatives = int(label.sum()), int((~label).sum())
-    if not positives or not negatives:
+    _, level = np.unique(score, return_inverse=True)
+    chance = np.asarray(label, np.float64)
+    positives, negatives = np.bincount(level, chance), np.bincount(level, 1.0 - chance)
+    if not positives.sum() or not negatives.sum():
         raise ValueError("AUROC needs both positives and negatives: measure on more positions")
-    _, inverse, counts = np.unique(score, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2.0)[inverse]
-    return float((ranks[label].sum() - positives * (positives + 1) / 2.0) / (positives * negatives))
+    below = np.cumsum(negatives) - negatives
+    return float((positives * (below + negatives / 2)).sum() / (positives.sum() * negatives.sum()))

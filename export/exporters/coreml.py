@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pixdraft.export.errors import ExportError
@@ -226,12 +228,28 @@ def _compressor(scheme: str) -> Any:
 
     if scheme == "pal4":
         return compression.OpPalettizerConfig(
-            mode="unique", granularity="per_grouped_channel", group_size=_PALETTE_ROWS, weight_threshold=0
+            mode="custom",
+            lut_function=_palette,
+            granularity="per_grouped_channel",
+            group_size=_PALETTE_ROWS,
+            weight_threshold=0,
         )
     grain: dict[str, Any] = {"granularity": "per_channel"}
     if scheme == "int4":
         grain = {"granularity": "per_block", "block_size": _BLOCK_SIZE}
     return compression.OpLinearQuantizerConfig(mode="linear_symmetric", dtype=scheme, weight_threshold=0, **grain)
+
+
+def _palette(weight: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """A palette of 16 entries and the entry of each weight.
+
+    The converter's own way to look for values takes more entries than there are: numpy 2.3 sorts float16 wrongly where
+    values repeat, on processors with AVX-512.
+    """
+    values, places = np.unique(weight.astype(np.float32), return_inverse=True)
+    entries = np.zeros(16, weight.dtype)
+    entries[: len(values)] = values
+    return entries, places.ravel().astype(np.uint8)
 
 
 @contextlib.contextmanager

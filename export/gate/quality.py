@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixdraft.cloud_stub.local_link import LocalCloud
-from pixdraft.decoding import intervals, rng
-from pixdraft.decoding.acceptance import create
-from pixdraft.decoding.sampling import Floats, probabilities, sample_block, total_variation
+from pixdraft.decoding import intervals
+from pixdraft.decoding.sampling import Floats, probabilities, total_variation
 from pixdraft.decoding.statistics import STATISTICS, Evidence, auroc
 from pixdraft.decoding.thresholds import ThresholdTable
 from pixdraft.export.gate.report import Measure
@@ -29,6 +28,9 @@ from pixdraft.runtime.picture import Decision, Picture
 from pixdraft.runtime.policies import DEFAULT_RATE, CiarPolicy
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
+
+CHANCE = 3.0
+"""Standard errors that a change in whole pictures may be of without meaning anything."""
 
 Show = Callable[[int, int], None]
 """Called with pictures done and pictures in all."""
@@ -108,21 +110,25 @@ def _tau(info: DraftInfo) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """What one draft says along pictures: values by position. `top`: its most probable token."""
+    """What one draft says along pictures, by position.
+
+    Attributes:
+        top: its most probable token. u, statistic: what it thinks of the position.
+        rejected: the probability that the full model rejects what is drawn, the total variation between the two.
+    """
 
     top: NDArray[np.int64]
     u: Floats
     statistic: Floats
-    rejected: NDArray[np.bool_]
+    rejected: Floats
 
     @classmethod
     def of(cls, row: DraftOutput, p: Floats, q: Floats, info: DraftInfo, seed: int) -> _Seen:
         place = np.arange(len(p))
         evidence = Evidence(row.center, row.radius, p, row.risk, seed, place)
-        drawn = sample_block(p, rng.uniforms(seed, place, rng.DRAFT))
-        accepted = rng.uniforms(seed, place, rng.ACCEPT) < create("lossless", {}).probabilities(q, p, drawn)
         u = intervals.uncertainty(*evidence.bounds)
-        return cls(p.argmax(-1), u, np.asarray(STATISTICS[info.statistic](evidence), np.float64), ~accepted)
+        statistic = np.asarray(STATISTICS[info.statistic](evidence), np.float64)
+        return cls(p.argmax(-1), u, statistic, total_variation(p, q))
 
     @classmethod
     def joined(cls, parts: Sequence[_Seen]) -> _Seen:
@@ -180,21 +186,21 @@ def measure(
 def _run(own: Drawn, fp32: Drawn) -> Iterator[Measure]:
     """What changed in a real run, beyond what chance explains.
 
-    Two pictures part ways at the first token that differs, and then differ as any two pictures do. So twice the
-    standard error of a change is taken off it: what is left is the change that there is at least.
+    Two pictures part ways at the first token that differs, and then differ as any two pictures do. So
+    `CHANCE` standard errors are taken off a change: what is left is what there is at least.
     """
     change = (own.handled - fp32.handled) / fp32.tokens.shape[1]
     error = float(change.std(ddof=1) / math.sqrt(len(change))) if len(change) > 1 else 0.0
-    told = f"{own.calls:.3f} of the tokens, fp32 {fp32.calls:.3f}, chance {2 * error:.3f}"
-    yield Measure("calls", max(0.0, abs(float(change.mean())) - 2 * error), told)
+    told = f"{own.calls:.3f} of the tokens, fp32 {fp32.calls:.3f}, chance {CHANCE * error:.3f}"
+    yield Measure("calls", max(0.0, abs(float(change.mean())) - CHANCE * error), told)
     if math.isnan(fp32.accept):
         yield Measure("accept", None, "the fp32 draft asked about no token")
     elif math.isnan(own.accept):
         yield Measure("accept", math.nan, "it asks about no token any more")
     else:
         error = 0.0 if (own.tokens == fp32.tokens).all() else math.hypot(own.accept_error, fp32.accept_error)
-        told = f"{own.accept:.3f} of the asked tokens, fp32 {fp32.accept:.3f}, chance {2 * error:.3f}"
-        yield Measure("accept", max(0.0, fp32.accept - own.accept - 2 * error), told)
+        told = f"{own.accept:.3f} of the asked tokens, fp32 {fp32.accept:.3f}, chance {CHANCE * error:.3f}"
+        yield Measure("accept", max(0.0, fp32.accept - own.accept - CHANCE * error), told)
 
 
 def _second_half(show: Show, first: int, done: int, total: int) -> None:

@@ -30,7 +30,7 @@ class Thresholds:
         tv: mean total variation between both drafts.
         u: mean error of U over its mean.
         statistic: mean error of the statistic that the model's thresholds are for, over its mean.
-        auroc: what that statistic loses of its AUROC against real rejections.
+        auroc: what that statistic loses of its AUROC against the full model's rejections.
         calls: change of the share of tokens that go through the cloud, in a CIAR run at one tau, beyond chance.
         accept: what the share of asked tokens that the cloud accepts loses, in that run, beyond chance.
         delegated: share of operators that the backend takes over, at least.
@@ -91,7 +91,7 @@ def judged(measure: Measure, bound: float) -> Row:
 _EXACT = Thresholds(1e-3, 1e-3, 1e-3, 45.0, 0.995, 1e-3, 1e-3, 1e-3, 1e-3, 0.01, 0.01, machine=1e-3)
 _HALF = Thresholds(0.02, 0.02, 0.02, 40.0, 0.98, 0.005, 0.01, 0.01, 5e-3, 0.02, 0.02, machine=0.02)
 _EIGHT = Thresholds(0.2, 0.1, 0.2, 30.0, 0.95, 0.03, 0.05, 0.05, 0.01, 0.03, 0.03)
-_FOUR = Thresholds(0.7, 0.1, 0.2, 30.0, 0.80, 0.15, 0.20, 0.15, 0.04, 0.06, 0.06)
+_FOUR = Thresholds(0.7, 0.1, 0.2, 30.0, 0.80, 0.15, 0.20, 0.15, 0.03, 0.06, 0.06)
 
 BY_SCHEME = {
     FLOAT: _EXACT,

@@ -124,6 +124,15 @@ def test_auroc_at_its_ends() -> None:
     assert auroc(np.zeros(4), label) == 0.5
 
 
+def test_auroc_of_probabilities_is_its_expectation_over_the_labels() -> None:
+    rng = np.random.default_rng(3)
+    chance = rng.beta(0.5, 0.5, 2000)
+    score = chance + rng.normal(scale=0.5, size=2000)
+    drawn = [auroc(score, rng.uniform(size=2000) < chance) for _ in range(200)]
+    assert auroc(score, chance) == pytest.approx(np.mean(drawn), abs=4 * np.std(drawn) / np.sqrt(200))
+    assert np.std(drawn) > 0.004, "which is the noise that it does without"
+
+
 @pytest.mark.parametrize("value", [True, False])
 def test_auroc_needs_both_kinds(value: bool) -> None:
     with pytest.raises(ValueError, match="AUROC needs both positives and negatives"):

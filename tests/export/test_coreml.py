@@ -13,7 +13,7 @@ from torch import nn
 from pixdraft.export.eager import EagerEngine
 from pixdraft.export.errors import ExportError
 from pixdraft.export.exporters import BLOCK, Artefact, exporter
-from pixdraft.export.exporters.coreml import EXPORTER, StateGraph, quiet
+from pixdraft.export.exporters.coreml import EXPORTER, StateGraph, _palette, quiet
 from pixdraft.export.graph import OUTPUTS, DraftGraph, EagerCache
 from pixdraft.export.mil import STATE_WRITE, MilProgram, Package, count_operators, weight_bytes
 from pixdraft.export.mil.engine import MilEngine
@@ -181,6 +181,15 @@ def test_each_layer_has_the_scheme_of_the_recipe_and_the_weights_of_the_mirror(
         error = np.square(found - original).mean() / np.square(original).mean()
         assert error < {"FLOAT16": 1e-6, "INT8": 1e-3}.get(kind, 0.02), layer
     assert weight_bytes(mixed / "draft.mlpackage") < 0.5 * weight_bytes(plain / "draft.mlpackage")
+
+
+def test_palettes_have_sixteen_entries_however_large_the_group() -> None:
+    values = np.linspace(-1, 1, 16).astype(np.float16)
+    places = np.random.default_rng(0).integers(0, 16, (8, 4096))
+    lut, indices = _palette(values[places])
+    assert lut.dtype == np.float16
+    np.testing.assert_array_equal(lut, values)
+    np.testing.assert_array_equal(indices.reshape(places.shape), places)
 
 
 @pytest.mark.slow

@@ -187,7 +187,7 @@ def test_a_draft_that_asks_about_nothing_any_more_fails(target: TableTarget, pic
     found = {m.name: m for m in measure(TableDraft(target), silent, target, PROMPTS, pictures, lambda *_: None)}
     assert math.isnan(found["accept"].value or 0.0)
     assert found["calls"].value is not None
-    assert found["calls"].value > 0.3
+    assert found["calls"].value > 0.2
     assert found["calls"].why.startswith("0.047 of the tokens"), "the injected prefix"
 
 
