@@ -1,0 +1,213 @@
+"""The draft and the decoder of pictures as ONNX models of float32; nodes of linear layers bear the layers' names.
+
+The draft is `export.graph.DraftGraph` in the operators that ONNX Runtime is fast at. One node rotates, writes the cache
+and attends: GroupQueryAttention, which looks at no slot beyond the pass, whatever is in it. Where an engine gives the
+same buffer as past and present, it writes keys and values in place.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import copy
+import io
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import onnx
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pixdraft.export.errors import ExportError
+from pixdraft.export.graph import OUTPUTS, DraftGraph, PictureGraph
+from pixdraft.models.transformer import RMSNorm, TransformerBlock
+
+OPSET = 20
+"""Of the standard operators: new enough for all that is here, old enough for phones and browsers."""
+
+PICTURE = "pixels"
+"""The decoder's output, float32 [3, H, W]; its input is ``tokens``, int64 [1, T]."""
+
+CONTRIB = "com.microsoft"
+"""The domain of ONNX Runtime's own operators; its builds for phones and browsers have them too."""
+_NAMES = "pkg.torch.onnx.name_scopes"
+_HEAD_STEP = 16  # GroupQueryAttention turns heads of such widths only
+
+
+def input_names(layers: int) -> tuple[str, ...]:
+    """Inputs of the draft, S rows that go to consecutive slots.
+
+    ``x`` float32 [1, S, d]; ``last`` int32 [1], the slot of the last row; ``length`` int32 [], slots in use after this
+    pass; ``places`` int64 [1, S], RoPE rows; ``past_keys_0``, ``past_values_0``, ... float32 [1, heads, slots, D].
+    """
+    return ("x", "last", "length", "places", *_cache_names("past", layers))
+
+
+def output_names(layers: int) -> tuple[str, ...]:
+    """Outputs of the draft: those of `DraftGraph`, then ``present_keys_0``, ``present_values_0``, ...."""
+    return (*OUTPUTS, *_cache_names("present", layers))
+
+
+def _cache_names(when: str, layers: int) -> list[str]:
+    return [f"{when}_{what}_{i}" for i in range(layers) for what in ("keys", "values")]
+
+
+class RuntimeGraph(nn.Module):
+    """`DraftGraph` for ONNX Runtime; its linear layers have the same names.
+
+    Args:
+        graph: the draft; parameters are shared, but for the radius's, which are negated.
+    """
+
+    cosine: Tensor
+    sine: Tensor
+
+    def __init__(self, graph: DraftGraph) -> None:
+        super().__init__()
+        self.heads = graph.config.heads
+        self.layers, self.norm, self.output = graph.layers, graph.norm, graph.output
+        self.risk, self.message = graph.risk, graph.message
+        # softplus(z) = -log(sigmoid(-z)), and Softplus is the slowest operator of all: one value at a time.
+        self.radius = copy.deepcopy(graph.radius)
+        for parameter in self.radius.parameters():
+            parameter.data.neg_()
+        for name, part in zip(("cosine", "sine"), graph.freqs.unbind(-1), strict=True):
+            self.register_buffer(name, part.contiguous(), persistent=False)
+
+    def forward(self, x: Tensor, last: Tensor, length: Tensor, places: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
+        """Outputs as `output_names` says, of inputs as `input_names` says."""
+        present: list[Tensor] = []
+        for i, layer in enumerate(cast("list[TransformerBlock]", self.layers)):
+            projected = layer.attention.wqkv(_normed(layer.attention_norm, x))
+            keys, values = past[2 * i : 2 * i + 2]
+            mixed, *written = torch.onnx.ops.symbolic_multi_out(
+                f"{CONTRIB}::GroupQueryAttention",
+                (projected, None, None, keys, values, last, length, self.cosine, self.sine, places),
+                {"num_heads": self.heads, "kv_num_heads": self.heads, "do_rotary": 1, "rotary_interleaved": 1},
+                dtypes=(x.dtype,) * 3,
+                shapes=(x.shape, keys.shape, values.shape),
+                version=1,
+            )
+            present += written
+            x = x + layer.attention.wo(mixed)
+            x = x + layer.feed_forward(_normed(layer.ffn_norm, x))
+        feature = _normed(self.norm, x).squeeze(0)
+        center = self.output(feature)
+        shrink = torch.sigmoid(self.radius(feature))
+        message = self._message(feature, center, shrink)
+        return (center, -shrink.log(), feature, self.risk(feature, center), message, *present)
+
+    def _message(self, feature: Tensor, center: Tensor, shrink: Tensor) -> Tensor:
+        """`export.graph.Message` of e^-radius: sigmoid(a - r) = w e^-r / (w e^-r + o), w of a code and o of all others.
+
+        `fuse` spends ten operators on the digits of the largest code's o, which are lost here below 1e-7 of w: nothing
+        in a bound, unless r is above 10. And the device takes U from centre and radius, not from these.
+        """
+        weights = (center - center.amax(-1, keepdim=True)).exp()
+        others = weights.sum(-1, keepdim=True) - weights
+        shrunk = weights * shrink
+        lower, upper = shrunk / (shrunk + others), weights / (weights + others * shrink)
+        return F.silu(self.message.feature(feature) + self.message.bounds(torch.cat([lower, upper], dim=-1)))
+
+
+def _normed(norm: RMSNorm, x: Tensor) -> Tensor:
+    # Divided by a root, not multiplied by its inverse: this form ONNX Runtime knows and makes one node of.
+    return x / torch.sqrt(x.square().mean(-1, keepdim=True) + norm.eps) * norm.weight
+
+
+def draft_model(graph: DraftGraph) -> onnx.ModelProto:
+    """The draft; S and the number of slots are free.
+
+    Raises:
+        ExportError: ONNX Runtime cannot turn heads of this width.
+    """
+    config = graph.config
+    if config.head_dim % _HEAD_STEP:
+        raise ExportError(
+            f"ONNX Runtime attends with heads of a multiple of {_HEAD_STEP}, the draft's are {config.head_dim} wide: "
+            "export for executorch or coreml"
+        )
+    rows = 3  # of the example; 0 and 1 would be taken for constants
+    # A tensor each: of one given twice, torch.export makes one input and forgets the other.
+    past = [torch.zeros(1, config.heads, graph.capacity, config.head_dim) for _ in range(2 * config.layers)]
+    example = (
+        torch.zeros(1, rows, config.dim),
+        torch.tensor([rows - 1], dtype=torch.int32),
+        torch.tensor(rows, dtype=torch.int32),
+        torch.arange(rows)[None],
+        *past,
+    )
+    count, slots = torch.export.Dim("rows", min=1, max=graph.capacity), torch.export.Dim("slots", min=1)
+    shapes = ({1: count}, None, None, {1: count}, ({2: slots},) * (2 * config.layers))
+    names = input_names(config.layers), output_names(config.layers)
+    model = _converted(RuntimeGraph(graph).eval(), example, shapes, *names)
+    inputs = {value.name: value.type.tensor_type.shape.dim for value in model.graph.input}
+    _rename_sizes(model, {inputs["x"][1].dim_param: "rows", inputs["past_keys_0"][2].dim_param: "slots"})
+    return model
+
+
+def decoder_model(graph: PictureGraph, image_tokens: int) -> onnx.ModelProto:
+    """The decoder of pictures of `image_tokens` tokens."""
+    tokens = torch.zeros(1, image_tokens, dtype=torch.int64)
+    return _converted(graph.eval(), (tokens,), (None,), ("tokens",), (PICTURE,))
+
+
+def _converted(
+    module: nn.Module, example: tuple[Tensor, ...], shapes: Any, inputs: tuple[str, ...], outputs: tuple[str, ...]
+) -> onnx.ModelProto:
+    with quiet(), torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        program = torch.export.export(module, example, dynamic_shapes=shapes, strict=False)
+        path = Path(folder) / "model.onnx"
+        torch.onnx.export(
+            program,
+            (),
+            path,
+            dynamo=True,
+            input_names=inputs,
+            output_names=outputs,
+            opset_version=OPSET,
+            external_data=False,
+            verbose=False,
+        )
+        model = onnx.load(path)
+    layers = {name for name, part in module.named_modules() if isinstance(part, nn.Linear)}
+    for node in model.graph.node:
+        if (layer := _module_of(node)) in layers and node.op_type in ("MatMul", "Gemm"):
+            node.name = layer
+        # What is left of the metadata are file names and lines of the machine that exported.
+        node.ClearField("metadata_props")
+    for part in (model, model.graph, *model.graph.value_info, *model.graph.input, *model.graph.output):
+        part.ClearField("metadata_props")
+    return model
+
+
+def _module_of(node: onnx.NodeProto) -> str:
+    scopes = next((entry.value for entry in node.metadata_props if entry.key == _NAMES), "[]")
+    names: list[str] = ast.literal_eval(scopes)
+    return names[-2] if len(names) > 1 else ""
+
+
+def _rename_sizes(model: onnx.ModelProto, names: dict[str, str]) -> None:
+    """Give the free sizes the names that a reader of the file understands."""
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param in names:
+                size.dim_param = names[size.dim_param]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the converters' notes on their own insides off the screen; errors still come through."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

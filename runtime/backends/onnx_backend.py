@@ -1,0 +1,144 @@
+"""A bundle's ONNX models run by ONNX Runtime's CPU provider; it needs onnxruntime and numpy, nothing more.
+
+All arrays of a pass are bound once for each number of rows, and the cache as past and present at a time: ONNX Runtime
+then writes keys and values in place, and a step copies nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixdraft.runtime.backends import DraftOutput
+from pixdraft.runtime.errors import BundleError
+from pixdraft.runtime.manifest import Manifest
+
+PROVIDER = "CPUExecutionProvider"
+
+_TYPES = {"tensor(float)": np.float32, "tensor(int32)": np.int32, "tensor(int64)": np.int64}
+_KEPT_ROWS = 16  # passes of up to so many rows come again and again; the arrays of longer ones are given back
+
+
+class OnnxEngine:
+    """Implements `pixdraft.runtime.backends.exported.Engine`.
+
+    Args:
+        draft, decoder: sessions of the two models; `pixdraft.export.exporters.onnx_graph` tells their inputs.
+        slots: of the cache.
+
+    Raises:
+        BundleError: the draft's model keeps no cache.
+    """
+
+    sizes: tuple[int, ...] = ()
+
+    def __init__(self, draft: Any, decoder: Any, slots: int) -> None:
+        import onnxruntime
+
+        self.ran: dict[str, Any] = {
+            "engine": "ONNX Runtime",
+            "version": onnxruntime.__version__,
+            "providers": draft.get_providers(),
+            "threads": draft.get_session_options().intra_op_num_threads,
+        }
+        self._draft = draft
+        self._decoder = decoder
+        self._slots = slots
+        self._cache = {
+            value.name: _held({"slots": slots}, value)[1]
+            for value in draft.get_inputs()
+            if value.name.startswith("past_")
+        }
+        if not self._cache:
+            raise BundleError("the draft's model takes no keys and values, so it forgets them: export the bundle again")
+        self._passes: dict[int, _Pass] = {}
+
+    def run(self, x: NDArray[np.float32], slot: int, place: int) -> DraftOutput:
+        """See `Engine.run`."""
+        rows = len(x)
+        if (bound := self._passes.get(rows)) is None:
+            bound = _Pass(self._draft, {"rows": rows, "slots": self._slots}, self._cache)
+            if rows <= _KEPT_ROWS:
+                self._passes[rows] = bound
+        bound.x[0] = x
+        bound.last[0] = slot + rows - 1
+        bound.length[()] = slot + rows
+        bound.places[0] = np.arange(place, place + rows)
+        self._draft.run_with_iobinding(bound.binding)
+        return bound.output
+
+    def decode(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+        """See `Engine.decode`."""
+        pixels: NDArray[np.float32] = self._decoder.run(None, {"tokens": tokens[None]})[0]
+        return pixels
+
+
+class _Pass:
+    """The arrays of one number of rows, bound to the draft's session."""
+
+    def __init__(self, session: Any, sizes: dict[str, int], cache: dict[str, Any]) -> None:
+        self.binding = session.io_binding()
+        self._values: list[Any] = []  # views of the arrays, which the binding only points to
+        inputs = self._bind(session.get_inputs(), self.binding.bind_ortvalue_input, sizes, cache)
+        outputs = self._bind(session.get_outputs(), self.binding.bind_ortvalue_output, sizes, cache)
+        self.x, self.last, self.length, self.places = (inputs[name] for name in ("x", "last", "length", "places"))
+        self.output = DraftOutput(*(outputs[name] for name in DraftOutput._fields))
+
+    def _bind(self, values: Any, bind: Any, sizes: dict[str, int], cache: dict[str, Any]) -> dict[str, NDArray[Any]]:
+        arrays = {}
+        for value in values:
+            if (held := cache.get(value.name.replace("present_", "past_"))) is None:
+                arrays[value.name], held = _held(sizes, value)
+                self._values.append(held)
+            bind(value.name, held)
+        return arrays
+
+
+def _held(sizes: dict[str, int], value: Any) -> tuple[NDArray[Any], Any]:
+    """An array for an input or output, its free sizes as given, and ONNX Runtime's view of it."""
+    from onnxruntime import OrtValue
+
+    array = np.zeros([sizes.get(size, size) for size in value.shape], _TYPES[value.type])
+    return array, OrtValue.ortvalue_from_numpy(array)
+
+
+def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> OnnxEngine:
+    """The engine of a bundle.
+
+    Raises:
+        BundleError: onnxruntime is missing, or it refuses a model.
+    """
+    return OnnxEngine(
+        open_session(folder / manifest.draft, threads),
+        open_session(folder / manifest.decoder, threads),
+        manifest.shapes.capacity,
+    )
+
+
+def open_session(path: Path, threads: int = 1) -> Any:
+    """ONNX Runtime's session of a model file.
+
+    Args:
+        threads: to compute with; the caller's is one of them.
+
+    Raises:
+        BundleError: onnxruntime is missing, or it refuses the model.
+    """
+    try:
+        import onnxruntime
+        from onnxruntime.capi import onnxruntime_pybind11_state as errors
+    except ImportError as error:
+        raise BundleError(f"the bundle needs onnxruntime ({error}): pip install 'pixdraft[onnx]'") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors; they are raised as well
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=[PROVIDER])
+    except (errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NoSuchFile,
+            errors.NotImplemented, errors.RuntimeException) as error:  # fmt: skip
+        first = str(error).strip().splitlines()[0]
+        raise BundleError(f"ONNX Runtime cannot run {path} ({first}): export the bundle again") from error
