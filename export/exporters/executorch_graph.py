@@ -15,6 +15,7 @@ What is left to its portable kernels is a sum and a maximum over V, for the risk
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -133,7 +134,9 @@ class XnnGraph(nn.Module):
         super().__init__()
         dim, codes = graph.config.dim, graph.config.vocab_size
         self.slots = graph.capacity
-        self.layers = nn.ModuleList(Block(f"layers.{i}", b, self.slots) for i, b in enumerate(graph.layers))
+        self.layers = nn.ModuleList(
+            Block(f"layers.{i}", cast(TransformerBlock, b), self.slots) for i, b in enumerate(graph.layers)
+        )
         self.norm = Norm(graph.norm)
         self.output = Part("output", graph.output.weight)
         self.radius = Part("radius", graph.radius.weight, graph.radius.bias)

@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ Count = dict[str, dict[str, int]]
 
 # Bookkeeping of the graph: names of outputs, whole numbers and checks on them, no work on tensors.
 _NO_WORK = ("getitem", "alloc", "view", "sym_size", "_assert_scalar", "_local_scalar_dense", "lt", "le", "ge", "add")
+_PLAIN = ("", "aten", "dim_order_ops", "torchao", "quantized_decomposed")
 _ROUNDING = ("quantize", "dequantize", "choose_qparams")
 
 
@@ -78,16 +79,14 @@ def _name(node: Node) -> str:
     name = getattr(target, "name", None)
     full = name() if callable(name) else getattr(target, "__name__", str(target))
     if full.startswith("auto_functionalized"):
-        return _name_of(node.args[0].name())  # type: ignore[union-attr]
+        return _name_of(cast(Any, node.args[0]).name())
     return _name_of(full)
 
 
 def _name_of(full: str) -> str:
     library, _, rest = full.rpartition("::")
     short = (rest or full).partition(".")[0]
-    return (
-        short if library in ("", "aten", "dim_order_ops", "torchao", "quantized_decomposed") else f"{library}.{short}"
-    )
+    return short if library in _PLAIN else f"{library}.{short}"
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -100,7 +101,8 @@ class ExportedDraft:
         start = 0
         while start < len(x):
             left = len(x) - start
-            size = next((s for s in reversed(self._engine.sizes) if s <= left), left)
+            fitting = bisect_right(self._engine.sizes, left)
+            size = self._engine.sizes[fitting - 1] if fitting else left
             if size == 1 < left:  # a padded block costs less than many single rows
                 size = next(s for s in self._engine.sizes if s >= left)
             rows = x[start : start + size]

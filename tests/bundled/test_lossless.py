@@ -19,7 +19,7 @@ from pixdraft.cloud_stub.local_link import LocalCloud
 from pixdraft.decoding.acceptance import Lossless
 from pixdraft.decoding.sampling import probabilities
 from pixdraft.models.registry import load_target
-from pixdraft.models.target import OpenedPrompt
+from pixdraft.models.target import OpenedPrompt, TreeDrafter
 from pixdraft.models.torch_target import TorchTarget
 from pixdraft.protocol.frames import Sampling
 from pixdraft.runtime.backends import DraftOutput
@@ -39,6 +39,7 @@ class RememberingTarget:
         self.target = target
         self.info = replace(target.info, image_tokens=T)
         self.codebook = target.codebook
+        self.drafter: TreeDrafter | None = None
         self.seen: dict[tuple[int, ...], NDArray[np.float32]] = {}
 
     def logits(self, prefix: tuple[int, ...]) -> NDArray[np.float32]:
@@ -58,6 +59,12 @@ class RememberingTarget:
             cache.append(int(token))
             rows.append(self.logits(tuple(cache)))
         return np.stack(rows)
+
+    def forward_tree(self, tokens: Any, parents: Any, cache: Any, features: Any = None) -> NDArray[np.float32]:
+        raise AssertionError("no tree is asked for here")
+
+    def keep(self, cache: Any, path: Any) -> None:
+        raise AssertionError("no tree is asked for here")
 
     def truncate(self, cache: list[int], length: int) -> None:
         del cache[length:]

@@ -117,7 +117,7 @@ def test_a_process_that_dies_says_its_last_line(tmp_path: Path, monkeypatch: pyt
     def dies(*args: Any, **named: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess([], -11, "", "warning\nSegmentation fault\n")
 
-    monkeypatch.setattr(process.subprocess, "run", dies)
+    monkeypatch.setattr(subprocess, "run", dies)
     with pytest.raises(DeviceError, match=r"ended with code -11: Segmentation fault"):
         process.run(tmp_path, Settings())
 
@@ -129,7 +129,7 @@ def test_the_process_gets_its_threads(tmp_path: Path, monkeypatch: pytest.Monkey
         asked.update(named["env"], settings=json.loads(command[-1]), interpreter=command[0])
         return subprocess.CompletedProcess(command, 0, 'noise\n{"ran": {}}\n', "")
 
-    monkeypatch.setattr(process.subprocess, "run", answers)
+    monkeypatch.setattr(subprocess, "run", answers)
     assert process.run(tmp_path, Settings(threads=3)) == {"ran": {}}
     assert asked["OMP_NUM_THREADS"] == asked["OPENBLAS_NUM_THREADS"] == "3"
     assert asked["settings"]["threads"] == 3
