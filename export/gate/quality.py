@@ -35,7 +35,7 @@ CHANCE = 3.0
 Show = Callable[[int, int], None]
 """Called with pictures done and pictures in all."""
 
-QUALITY = ("top1", "tv", "u", "statistic", "auroc", "calls", "accept")
+QUALITY = ("top1", "tv", "u", "statistic", "auroc", "asked", "stands", "calls", "accept")
 """Names of the checks here, fields of `gate.thresholds.Thresholds`."""
 
 
@@ -179,6 +179,7 @@ def measure(
     along = f"{pictures.tokens.size} positions of {len(prompts)} pictures"
     yield Measure("tv", float(np.concatenate(variation).mean()), along)
     yield from _along(_Seen.joined(theirs), _Seen.joined(ours), info.statistic, along)
+    yield from _asked(_Seen.joined(theirs), _Seen.joined(ours), _tau(info))
     own = draw(draft, target, prompts, partial(_second_half, show, len(prompts)))
     yield from _run(own, pictures)
 
@@ -219,3 +220,17 @@ def _along(theirs: _Seen, ours: _Seen, statistic: str, along: str) -> Iterator[M
     else:
         before, after = auroc(theirs.statistic, theirs.rejected), auroc(ours.statistic, ours.rejected)
         yield Measure("auroc", before - after, f"{statistic} {after:.3f}, fp32 {before:.3f}")
+
+
+def _asked(theirs: _Seen, ours: _Seen, tau: float) -> Iterator[Measure]:
+    """What a run by CIAR would ask along the same pictures, and what of it would stand on the mean."""
+    asks, own_asks = theirs.statistic >= tau, ours.statistic >= tau
+    before, after = float(asks.mean()), float(own_asks.mean())
+    yield Measure("asked", abs(after - before), f"{after:.3f} of the positions, fp32 {before:.3f}")
+    if not before:
+        yield Measure("stands", None, "the fp32 draft asks about no position")
+    elif not after:
+        yield Measure("stands", math.nan, "it asks about no position any more")
+    else:
+        before, after = 1 - float(theirs.rejected[asks].mean()), 1 - float(ours.rejected[own_asks].mean())
+        yield Measure("stands", before - after, f"{after:.3f} of the asked, fp32 {before:.3f}")

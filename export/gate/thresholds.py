@@ -31,6 +31,8 @@ class Thresholds:
         u: mean error of U over its mean.
         statistic: mean error of the statistic that the model's thresholds are for, over its mean.
         auroc: what that statistic loses of its AUROC against the full model's rejections.
+        asked: change of the share of positions whose statistic reaches the tau of the model's own table.
+        stands: what the full model's acceptance of those positions loses on the mean.
         calls: change of the share of tokens that go through the cloud, in a CIAR run at one tau, beyond chance.
         accept: what the share of asked tokens that the cloud accepts loses, in that run, beyond chance.
         delegated: share of operators that the backend takes over, at least.
@@ -45,6 +47,8 @@ class Thresholds:
     u: float
     statistic: float
     auroc: float
+    asked: float
+    stands: float
     calls: float
     accept: float
     rollback: float = 0.0
@@ -88,10 +92,10 @@ def judged(measure: Measure, bound: float) -> Row:
 
 
 # What is not quantised differs by rounding alone; eight bits cost little; four cost what four bits cost.
-_EXACT = Thresholds(1e-3, 1e-3, 1e-3, 45.0, 0.995, 1e-3, 1e-3, 1e-3, 1e-3, 0.01, 0.01, machine=1e-3)
-_HALF = Thresholds(0.02, 0.02, 0.02, 40.0, 0.98, 0.005, 0.01, 0.01, 5e-3, 0.02, 0.02, machine=0.02)
-_EIGHT = Thresholds(0.2, 0.1, 0.2, 30.0, 0.95, 0.03, 0.05, 0.05, 0.01, 0.03, 0.03)
-_FOUR = Thresholds(0.7, 0.1, 0.2, 30.0, 0.80, 0.15, 0.20, 0.15, 0.03, 0.06, 0.06)
+_EXACT = Thresholds(1e-3, 1e-3, 1e-3, 45.0, 0.995, 1e-3, 1e-3, 1e-3, 1e-3, 2e-3, 2e-3, 0.01, 0.01, machine=1e-3)
+_HALF = Thresholds(0.02, 0.02, 0.02, 40.0, 0.98, 5e-3, 0.01, 0.01, 5e-3, 0.01, 0.01, 0.02, 0.02, machine=0.02)
+_EIGHT = Thresholds(0.2, 0.1, 0.2, 30.0, 0.95, 0.03, 0.05, 0.05, 0.01, 0.02, 0.01, 0.03, 0.03)
+_FOUR = Thresholds(0.7, 0.1, 0.2, 30.0, 0.80, 0.15, 0.20, 0.15, 0.03, 0.05, 0.03, 0.06, 0.06)
 
 BY_SCHEME = {
     FLOAT: _EXACT,

@@ -101,6 +101,8 @@ def test_other_logits_show_in_tv_and_in_the_run(target: TableTarget, pictures: D
     assert found["statistic"].value == 0.0
     assert found["u"].value is not None
     assert found["u"].value > 0.05
+    assert found["asked"].value == 0.0
+    assert found["stands"].value != 0.0
     assert f"fp32 {pictures.accept:.3f}" in found["accept"].why
     assert not found["accept"].why.startswith(f"{pictures.accept:.3f}")
 
@@ -113,6 +115,8 @@ def test_another_statistic_shows_in_calls_and_auroc(target: TableTarget, picture
     assert values["statistic"] is not None
     assert values["statistic"] > 0.3
     assert values["auroc"] != 0.0
+    assert values["asked"] is not None
+    assert values["asked"] > 0.1
     before, after = (float(part.split()[-1]) for part in found["auroc"].why.split(", fp32"))
     assert after + before == pytest.approx(1.0, abs=2e-3), "1 - risk ranks the other way round"
 
@@ -176,6 +180,7 @@ def test_where_nothing_is_asked_or_rejected_there_is_nothing_to_compare() -> Non
     assert found["auroc"].value is None
     assert found["auroc"].why == "the full model rejects 0% of the fp32 draft's tokens"
     assert found["accept"].value is None
+    assert found["stands"].value is None
     harsh = {
         m.name: m for m in measure(FlatDraft(target), TableDraft(target), target, PROMPTS, pictures, lambda *_: None)
     }
@@ -186,6 +191,7 @@ def test_a_draft_that_asks_about_nothing_any_more_fails(target: TableTarget, pic
     silent = FlatDraft(target)
     found = {m.name: m for m in measure(TableDraft(target), silent, target, PROMPTS, pictures, lambda *_: None)}
     assert math.isnan(found["accept"].value or 0.0)
+    assert math.isnan(found["stands"].value or 0.0)
     assert found["calls"].value is not None
     assert found["calls"].value > 0.2
     assert found["calls"].why.startswith("0.047 of the tokens"), "the injected prefix"
