@@ -9,7 +9,7 @@ int4   the same in four bits, activations in 8
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,34 +65,69 @@ def rounded(weight: torch.Tensor, scheme: str) -> torch.Tensor:
     return weight.half().float() if scheme == HALF else weight
 
 
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """A linear layer of the graph: its name, what it reads and gives, weights [outputs, inputs], bias."""
+
+    name: str
+    given: str
+    result: str
+    weight: Floats
+    bias: Floats | None
+
+    @classmethod
+    def of(cls, node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto], scheme: str) -> _Layer:
+        stored = numpy_helper.to_array(constants[node.input[1]])
+        weight = torch.from_numpy((stored if node.op_type == "Gemm" else stored.T).copy())
+        bias = numpy_helper.to_array(constants[node.input[2]]) if len(node.input) > 2 else None
+        return cls(node.name, node.input[0], node.output[0], rounded(weight, scheme).numpy(), bias)
+
+
 def quantise(model: onnx.ModelProto, schemes: Mapping[str, str]) -> onnx.ModelProto:
     """The model with its linear layers quantised; those of another scheme stay as they are.
+
+    Layers of one scheme that read the same rows become one product, whose result is split: a call less is worth more
+    than the copy. It bears their names, joined by a plus.
 
     Args:
         model: nodes of linear layers bear the layers' names; it may be changed.
         schemes: by the layer's name.
     """
-    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    groups: dict[tuple[str, str], list[_Layer]] = {}
+    for node in model.graph.node:
+        if (scheme := schemes.get(node.name, "")) in (ROWS, *BLOCKS):
+            groups.setdefault((node.input[0], scheme), []).append(_Layer.of(node, constants, scheme))
+    by_rows = ["+".join(layer.name for layer in group) for (_, scheme), group in groups.items() if scheme == ROWS]
     nodes: list[onnx.NodeProto] = []
     for node in model.graph.node:
         scheme = schemes.get(node.name, "")
-        if scheme not in (HALF, ROWS, *BLOCKS):
-            nodes.append(node)
-            continue
-        stored = numpy_helper.to_array(weights[node.input[1]])
-        turned = node.op_type == "MatMul"  # Gemm has its weights as torch has them
-        weight = rounded(torch.from_numpy((stored.T if turned else stored).copy()), scheme).numpy()
-        bias = numpy_helper.to_array(weights[node.input[2]]) if len(node.input) > 2 else None
         if scheme == HALF:
-            nodes.append(half(model, f"{node.name}.matrix", weight.T if turned else weight))
+            stored = numpy_helper.to_array(constants[node.input[1]])
             node.input[1] = f"{node.name}.matrix"
+            nodes += [half(model, node.input[1], stored), node]
+        elif scheme not in (ROWS, *BLOCKS):
             nodes.append(node)
-        else:
-            chain = _by_rows(weight, bias) if scheme == ROWS else _by_blocks(weight, bias, BLOCKS[scheme])
-            nodes += _chained(model, node, chain)
+        elif group := groups.pop((node.input[0], scheme), None):
+            nodes += _product(model, group, scheme)
     replace_nodes(model, nodes)
-    by_rows = [name for name, scheme in schemes.items() if scheme == ROWS]
     return _through_optimum(model, by_rows) if by_rows else model
+
+
+def _product(model: onnx.ModelProto, group: list[_Layer], scheme: str) -> list[onnx.NodeProto]:
+    """One product for layers that read the same rows."""
+    name, given = "+".join(layer.name for layer in group), group[0].given
+    weight = np.concatenate([layer.weight for layer in group])
+    shifts = [np.zeros(len(layer.weight), np.float32) if layer.bias is None else layer.bias for layer in group]
+    bias = np.concatenate(shifts) if any(layer.bias is not None for layer in group) else None
+    chain = _by_rows(weight, bias) if scheme == ROWS else _by_blocks(weight, bias, BLOCKS[scheme])
+    if len(group) == 1:
+        return list(_chained(model, name, given, group[0].result, chain))
+    sizes = hold(model, f"{name}.sizes", np.array([len(layer.weight) for layer in group]))
+    split = helper.make_node(
+        "Split", [f"{name}.all", sizes], [layer.result for layer in group], name=f"{name}.split", axis=-1
+    )
+    return [*_chained(model, name, given, f"{name}.all", chain), split]
 
 
 def _by_rows(weight: Floats, bias: Floats | None) -> list[_Step]:
@@ -131,16 +166,16 @@ def packed(weight: Floats, grid: Blocks) -> tuple[NDArray[np.uint8], Floats]:
     return levels, scales[..., 0]
 
 
-def _chained(model: onnx.ModelProto, node: onnx.NodeProto, chain: list[_Step]) -> list[onnx.NodeProto]:
-    """The chain in the place of a layer's node; its first node inherits the name."""
-    made: list[onnx.NodeProto] = []
+def _chained(
+    model: onnx.ModelProto, name: str, given: str, result: str, chain: list[_Step]
+) -> Iterator[onnx.NodeProto]:
+    """Nodes one after the other, from what is given to the result; the first bears the name."""
     for i, step in enumerate(chain):
-        name = f"{node.name}.{step.operator.lower()}" if i else node.name
-        given = made[-1].output[0] if made else node.input[0]
-        constants = [hold(model, f"{node.name}.{key}", array) for key, array in step.constants.items()]
-        result = node.output[0] if i == len(chain) - 1 else f"{name}.out"
-        made.append(helper.make_node(step.operator, [given, *constants], [result], name=name, **step.attributes))
-    return made
+        constants = [hold(model, f"{name}.{key}", array) for key, array in step.constants.items()]
+        own = f"{name}.{step.operator.lower()}" if i else name
+        made = result if i == len(chain) - 1 else f"{own}.out"
+        yield helper.make_node(step.operator, [given, *constants], [made], name=own, **step.attributes)
+        given = made
 
 
 def _through_optimum(model: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -87,7 +88,10 @@ class ExportedDraft:
                 f"{len(tokens)} tokens at position {position} leave the picture's {self.info.image_tokens}"
             )
         x = self._tokens[tokens].astype(np.float32)
-        return _joined(self._run(x, self._prompt_length + position, self._slots.shape[0] + position))
+        slot, place = self._prompt_length + position, self._slots.shape[0] + position
+        if not self._engine.sizes or len(x) in self._engine.sizes:  # a step, most of the time: no detours
+            return DraftOutput._make([part.copy() for part in self._engine.run(x, slot, place)])
+        return _joined(self._run(x, slot, place))
 
     def decode(self, tokens: NDArray[np.integer]) -> NDArray[np.uint8]:
         """See `DraftModel.decode`."""
@@ -100,7 +104,8 @@ class ExportedDraft:
         start = 0
         while start < len(x):
             left = len(x) - start
-            size = next((s for s in reversed(self._engine.sizes) if s <= left), left)
+            fitting = bisect_right(self._engine.sizes, left)
+            size = self._engine.sizes[fitting - 1] if fitting else left
             if size == 1 < left:  # a padded block costs less than many single rows
                 size = next(s for s in self._engine.sizes if s >= left)
             rows = x[start : start + size]
