@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from pixdraft.runtime.machine import machine, versions
 from pixdraft.runtime.manifest import Manifest
 
 PICTURES = "pictures.npz"
+REFERENCE = "reference.npz"
 CONTENT = "content"
 
 Show = Callable[[str, int, int | None], None]
@@ -135,8 +136,8 @@ def prepare(job: Job, show: Show) -> tuple[Manifest, Report]:
     stages.run("tables", {}, ("export",), (f"{CONTENT}/{TABLES}",), partial(_write_tables, job))
     pictures, drawn = recorded(job, show)
     manifest = describe(job.source, job.exporter, job.recipe, made, job.content)
-    golden_of = partial(_write_golden, job, manifest, pictures)
-    stages.run("golden", {"pictures": drawn}, ("export", "tables"), (f"{CONTENT}/{GOLDEN}",), golden_of)
+    golden_of, files = partial(_write_golden, job, manifest, pictures), (f"{CONTENT}/{GOLDEN}", REFERENCE)
+    stages.run("golden", {"pictures": drawn}, ("export", "tables"), files, golden_of)
     judged = stages.run("artefact", {}, ("golden",), (), partial(_judge_artefact, job, manifest))
     manifest = _changed(manifest, parity={"engine": judged["ran"]})
     measures = [*_measures(judged), delegation.measure(made.delegation)]
@@ -243,16 +244,19 @@ def _draw_pictures(job: Job, show: Show) -> Result:
 
 def _write_golden(job: Job, manifest: Manifest, pictures: Drawn | None) -> Result:
     mirrored = mirror(job.exporter, job.source, job.recipe)
-    values = artefact.recorded(_draft(job, manifest), reference.golden(job.source, pictures, mirrored))
-    marked = golden.Golden(values.cases, values.chunks, golden.fingerprint(manifest))
-    marked.write(job.content / GOLDEN)
+    recorded = artefact.recorded(_draft(job, manifest), reference.golden(job.source, pictures, mirrored))
+    values = replace(recorded, fingerprint=golden.fingerprint(manifest))
+    values.write(job.stages / REFERENCE)
+    shipped = tuple(replace(case, mirror=None) for case in values.cases)
+    replace(values, cases=shipped).write(job.content / GOLDEN)
     return {}
 
 
 def _judge_artefact(job: Job, manifest: Manifest) -> Result:
-    values = golden.read(job.content / GOLDEN)
-    draft = _draft(job, manifest)
-    found = (*artefact.measure(draft, values), *artefact.compared_with_export(draft, values))
+    values, draft = golden.read(job.stages / REFERENCE), _draft(job, manifest)
+    found = [*artefact.measure(draft, values), *artefact.compared_with_export(draft, values)]
+    if not any(m.name == "mirror" for m in found):
+        found.append(Measure("mirror", None, "this target gives no pass over the same quantised weights"))
     return {"measures": [asdict(m) for m in found], "ran": draft.ran}
 
 

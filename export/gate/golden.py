@@ -34,7 +34,8 @@ class Case:
     Attributes:
         condition: int32 [P]. tokens: int64 [T]; a run feeds the first of them, the decoder takes all.
         eager: of the fp32 model in one full pass, rows of the positions 0 .. n.
-        mirror: of one full pass over the same quantised weights; None where the target has no such thing.
+        mirror: of one full pass over the same quantised weights; None where the target has no such thing, and in a
+            bundle, where `artefact` tells as much.
         artefact: of the exported draft on the exporting machine, in chunks; None before it ran.
         pixels, artefact_pixels: the decoded picture, uint8 [H, W, 3], by the fp32 and the exported decoder.
     """

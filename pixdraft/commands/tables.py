@@ -59,17 +59,18 @@ def delegation(values: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def facts(values: Mapping[str, str]) -> None:
-    """One line a fact."""
-    from rich.markup import escape
+    """One line a fact, however long."""
+    import typer
 
-    _print(("", ""), [(name, escape(text)) for name, text in values.items()], header=False)
+    width = max(map(len, values))
+    typer.echo("\n".join(f"{name:<{width}}  {text}" for name, text in values.items()))
 
 
-def _print(titles: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool = True) -> None:
+def _print(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, header_style="bold", pad_edge=False, show_header=header)
+    table = Table(box=None, header_style="bold", pad_edge=False)
     for title in titles:
         table.add_column(title, no_wrap=title == titles[0])
     for row in rows:

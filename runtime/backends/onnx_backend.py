@@ -66,7 +66,7 @@ class OnnxEngine:
         bound.x[0] = x
         bound.last[0] = slot + rows - 1
         bound.length[()] = slot + rows
-        bound.places[0] = np.arange(place, place + rows)
+        np.add(bound.steps, place, out=bound.places)
         self._draft.run_with_iobinding(bound.binding)
         return bound.output
 
@@ -85,6 +85,7 @@ class _Pass:
         inputs = self._bind(session.get_inputs(), self.binding.bind_ortvalue_input, sizes, cache)
         outputs = self._bind(session.get_outputs(), self.binding.bind_ortvalue_output, sizes, cache)
         self.x, self.last, self.length, self.places = (inputs[name] for name in ("x", "last", "length", "places"))
+        self.steps = np.arange(sizes["rows"])[None]
         self.output = DraftOutput(*(outputs[name] for name in DraftOutput._fields))
 
     def _bind(self, values: Any, bind: Any, sizes: dict[str, int], cache: dict[str, Any]) -> dict[str, NDArray[Any]]:

@@ -61,7 +61,7 @@ def test_a_bundle_passes_where_it_was_made(bundle: Path) -> None:
     assert report.passed
     values = {row.name: row.value for row in report.rows}
     assert list(values)[:2] == ["files", "golden"]
-    assert {"eager", "mirror", "steps", "rollback", "pictures", "repeat", "psnr", "machine"} <= set(values)
+    assert {"eager", "steps", "rollback", "pictures", "repeat", "psnr", "machine"} <= set(values)
     assert values["machine"] == 0.0
     bounds = {row.name: row.bound for row in report.rows}
     assert bounds["eager"] == thresholds.of(Recipe("int8")).eager
@@ -148,7 +148,7 @@ def test_weights_that_went_wrong_after_the_export(bundle: Path, harm: str) -> No
     manifest, values = read(bundle), golden.read(bundle / "golden.npz")
     golden.Golden(values.cases, values.chunks, golden.fingerprint(manifest)).write(bundle / "golden.npz")
     signed(bundle)
-    assert {"eager", "mirror", "machine"} <= set(failed(check(bundle)))
+    assert {"eager", "machine"} <= set(failed(check(bundle)))
 
 
 @pytest.mark.parametrize("plant", ["dropped", "unshared", "nan", "restless"])
