@@ -13,6 +13,7 @@ from torch import Tensor
 # closer to theirs. At 4 bits that takes some fifth off what quantisation changes.
 _SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 _SWEEPS = 100
+_GROUPS = 256
 
 
 def round_to_levels(weight: Tensor, block: int, top: int = 7) -> Tensor:
@@ -49,7 +50,12 @@ def round_to_palette(weight: Tensor, rows: int, entries: int = 16) -> Tensor:
     Returns:
         Weights of the same shape; of two beginnings, the palette with the lesser squared error was taken.
     """
-    groups = weight.detach().double().reshape(weight.shape[0] // rows, -1)
+    parts = weight.detach().split(rows * _GROUPS)  # a large matrix at once takes gigabytes
+    return torch.cat([_with_palettes(part, rows, entries) for part in parts])
+
+
+def _with_palettes(weight: Tensor, rows: int, entries: int) -> Tensor:
+    groups = weight.double().reshape(weight.shape[0] // rows, -1)
     ordered = groups.sort(-1).values
     spread = torch.linspace(0, 1, entries, dtype=ordered.dtype)
     even = torch.lerp(ordered[:, :1], ordered[:, -1:], spread)

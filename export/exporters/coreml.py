@@ -41,7 +41,7 @@ _STATE_STEP = 32
 # Below this many elements a matrix costs less than the scales that would shrink it.
 _SMALL = 1024
 _BLOCK_SIZE = 32
-_PALETTE_ROWS = 8
+_PALETTE_ROWS = 4
 
 
 class CoreMLExporter:

@@ -15,7 +15,8 @@ def random(seed: int, rows: int = 16, inputs: int = 64) -> torch.Tensor:
 def plain(weight: torch.Tensor, block: int, top: int = 7) -> torch.Tensor:
     blocks = weight.unflatten(-1, (-1, block))
     scale = blocks.abs().amax(-1, keepdim=True) / top
-    return ((blocks / scale).round().clamp(-top, top) * scale).flatten(-2)
+    rounded: torch.Tensor = (blocks / scale).round().clamp(-top, top) * scale
+    return rounded.flatten(-2)
 
 
 @pytest.mark.parametrize(("block", "top", "least"), [(8, 7, 0.95), (32, 7, 0.9), (64, 127, 1.0)])
