@@ -10,10 +10,12 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pixdraft.decoding import intervals
 from pixdraft.decoding.sampling import Floats, probabilities, total_variation
 from pixdraft.export.bundle import Job, Show, recorded, size_of
 from pixdraft.export.description import TABLES, code, describe, tools
@@ -40,18 +42,29 @@ class Layer:
         layer: its name.
         top1: share of positions whose most probable token stays the fp32 draft's.
         tv: mean total variation from the fp32 draft.
-        saved: bytes that quantising it saves.
+        u: mean error of U over its mean.
+        saved: bytes that quantising it saves; 0 where the target leaves it as it is anyway.
     """
 
     layer: str
     top1: float
     tv: float
+    u: float
     saved: int
 
     @property
     def loss(self) -> float:
-        """Total variation for each million bytes saved; what saves nothing is never worth it."""
-        return self.tv / self.saved * 1e6 if self.saved > 0 else float("inf")
+        """Total variation for each million bytes saved; what only costs bytes is never worth it."""
+        if self.saved <= 0:
+            return float("inf") if self.saved else 0.0
+        return self.tv / self.saved * 1e6
+
+
+class _Said(NamedTuple):
+    """Of one picture: distributions [T, V] and U [T]."""
+
+    p: Floats
+    u: Floats
 
 
 def measure(job: Job, show: Show) -> list[Layer]:
@@ -90,7 +103,9 @@ def measure(job: Job, show: Show) -> list[Layer]:
 
     whole = alone(0, "")["bytes"]
     results = [(layer, alone(i, layer)) for i, layer in enumerate(names, 1)]
-    rows = [Layer(layer, result["top1"], result["tv"], whole - result["bytes"]) for layer, result in results]
+    rows = [
+        Layer(layer, result["top1"], result["tv"], result["u"], whole - result["bytes"]) for layer, result in results
+    ]
     return sorted(rows, key=lambda row: -row.loss)
 
 
@@ -111,7 +126,7 @@ def mixed(job: Job, layers: Sequence[Layer], other: str = FLOAT, count: int | No
     return replace(job.recipe, overrides=job.recipe.overrides | {row.layer: other for row in layers[:count]})
 
 
-def _export_and_measure(job: Job, pictures: Drawn, fp32: list[Floats]) -> Result:
+def _export_and_measure(job: Job, pictures: Drawn, fp32: list[_Said]) -> Result:
     folder = job.work / "sensitivity" / "one"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -119,19 +134,23 @@ def _export_and_measure(job: Job, pictures: Drawn, fp32: list[Floats]) -> Result
     size = size_of(folder / made.draft)
     np.savez(folder / TABLES, **job.source.tables())  # type: ignore[arg-type]
     draft = open_draft(folder, describe(job.source, job.exporter, job.recipe, made, folder), job.threads)
-    pairs = [(p, _along(draft, *pair)) for p, pair in zip(fp32, _pictures(pictures), strict=True)]
+    pairs = [(said, _along(draft, *pair)) for said, pair in zip(fp32, _pictures(pictures), strict=True)]
     shutil.rmtree(folder)
-    agree = np.concatenate([p.argmax(-1) == own.argmax(-1) for p, own in pairs])
-    variation = np.concatenate([total_variation(p, own) for p, own in pairs])
-    return {"top1": float(agree.mean()), "tv": float(variation.mean()), "bytes": size}
+    agree = np.concatenate([a.p.argmax(-1) == b.p.argmax(-1) for a, b in pairs])
+    variation = np.concatenate([total_variation(a.p, b.p) for a, b in pairs])
+    error = (
+        np.concatenate([np.abs(a.u - b.u) for a, b in pairs]).mean() / np.concatenate([a.u for a, _ in pairs]).mean()
+    )
+    return {"top1": float(agree.mean()), "tv": float(variation.mean()), "u": float(error), "bytes": size}
 
 
 def _pictures(pictures: Drawn) -> list[tuple[NDArray[np.int32], NDArray[np.int64]]]:
     return list(zip(pictures.condition, pictures.tokens, strict=True))
 
 
-def _along(draft: DraftModel, condition: NDArray[np.int32], tokens: NDArray[np.int64]) -> Floats:
-    return probabilities(led(draft, condition, tokens).center)
+def _along(draft: DraftModel, condition: NDArray[np.int32], tokens: NDArray[np.int64]) -> _Said:
+    row = led(draft, condition, tokens)
+    return _Said(probabilities(row.center), intervals.uncertainty(*intervals.fuse(row.center, row.radius)))
 
 
 def _smallest_tokenizer(source: Source) -> VQTokenizer:

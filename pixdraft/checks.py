@@ -87,7 +87,9 @@ def backends() -> Iterator[Finding]:
             yield Finding(name, "ok", f"{package} {metadata.version(package)}")
     missing = [name for name in ("torch", "safetensors") if not _installed(name)]
     if missing:
-        yield Finding("backend torch", "broken", f"{missing[0]} is not installed", "pip install 'pixdraft[torch]'")
+        # A device draws with a bundle, and has no torch; without either, nothing draws.
+        state: State = "absent" if any(map(_installed, ("executorch", "onnxruntime", "coremltools"))) else "broken"
+        yield Finding("backend torch", state, f"{missing[0]} is not installed", "pip install 'pixdraft[torch]'")
         return
     import torch
 

@@ -101,7 +101,7 @@ def _tell_failure(report: Report, *, as_json: bool) -> None:
 
 def _tell_layers(layers: list[Layer], written: Path, *, as_json: bool) -> None:
     if as_json:
-        rows = [{"layer": x.layer, "top1": x.top1, "tv": x.tv, "saved": x.saved} for x in layers]
+        rows = [{"layer": x.layer, "top1": x.top1, "tv": x.tv, "u": x.u, "saved": x.saved} for x in layers]
         typer.echo(json.dumps({"recipe": str(written), "layers": rows}, indent=2))
     else:
         tables.sensitivity(layers)

@@ -30,8 +30,8 @@ def checks(report: Report) -> None:
 def sensitivity(layers: Sequence[Layer]) -> None:
     """What each layer loses by itself, the worst bargain first."""
     _print(
-        ("layer", "top-1", "TV", "bytes saved", "TV a MB"),
-        [(x.layer, f"{x.top1:.4f}", f"{x.tv:.5f}", f"{x.saved:,}", f"{x.loss:.4g}") for x in layers],
+        ("layer", "top-1", "TV", "U error", "bytes saved", "TV a MB"),
+        [(x.layer, f"{x.top1:.4f}", f"{x.tv:.5f}", f"{x.u:.5f}", f"{x.saved:,}", f"{x.loss:.4g}") for x in layers],
     )
 
 

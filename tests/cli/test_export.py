@@ -163,7 +163,7 @@ def test_sensitivity_as_json(run: Run, model: Path, eager: EagerExporter, tmp_pa
     result = run("export", model, "--target", "eager", "--quant", "int4", "--out", "b", "--sensitivity", "--json")
     said = json.loads(result.stdout)
     assert said["recipe"] == str(tmp_path / "b.recipe.json")
-    assert {"layer", "top1", "tv", "saved"} == set(said["layers"][0])
+    assert {"layer", "top1", "tv", "u", "saved"} == set(said["layers"][0])
 
 
 def test_check(run: Run, bundle: Path) -> None:

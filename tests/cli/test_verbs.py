@@ -64,6 +64,14 @@ def test_doctor_tells_which_bundles_can_be_run(run: Run, monkeypatch: pytest.Mon
     assert rows["backend executorch"]["detail"].startswith("executorch 1.")
 
 
+@pytest.mark.parametrize(("there", "state"), [("onnxruntime", "absent"), ("", "broken")])
+def test_a_device_with_bundles_needs_no_torch(monkeypatch: pytest.MonkeyPatch, there: str, state: str) -> None:
+    monkeypatch.setattr(checks, "_installed", lambda name: name == there)
+    torch = next(row for row in checks.backends() if row.check == "backend torch")
+    assert torch.state == state
+    assert "pip install 'pixdraft[torch]'" in torch.mend
+
+
 def test_doctor_tells_a_version_that_was_not_tried(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "models", healthy)
     monkeypatch.setattr(checks, "pins", lambda: {"numpy": "1.0"})

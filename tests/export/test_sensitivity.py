@@ -19,10 +19,11 @@ from pixdraft.export.source import Source
 from pixdraft.runtime.manifest import read
 
 LAYERS = [
-    Layer("a", 0.9, 0.08, 1000),
-    Layer("b", 0.99, 0.01, 1000),
-    Layer("c", 0.99, 0.03, 8000),
-    Layer("d", 1.0, 0.0, 0),
+    Layer("e", 1.0, 0.0, 0.0, -50),
+    Layer("a", 0.9, 0.08, 0.1, 1000),
+    Layer("b", 0.99, 0.01, 0.1, 1000),
+    Layer("c", 0.99, 0.03, 0.1, 8000),
+    Layer("d", 1.0, 0.0, 0.0, 0),
 ]
 
 
@@ -63,6 +64,8 @@ def test_bytes_and_loss_are_the_target_s_own(job: Job, source: Source) -> None:
     assert by_name["output"].tv > 0.01
     assert by_name["message.bounds"].tv < 1e-6, "what goes up to the cloud is not what is drawn from"
     assert by_name["risk.up"].top1 == 1.0
+    assert by_name["radius"].tv < 1e-6
+    assert by_name["radius"].u > 0.001
 
 
 def test_measured_layers_are_not_measured_again(job: Job, eager: EagerExporter) -> None:
@@ -84,15 +87,15 @@ def test_random_weights_have_nothing_to_measure_on(job: Job) -> None:
 
 
 def test_a_bargain_is_loss_by_byte() -> None:
-    assert [row.loss for row in LAYERS] == pytest.approx([80.0, 10.0, 3.75, float("inf")])
+    assert [row.loss for row in LAYERS] == pytest.approx([float("inf"), 80.0, 10.0, 3.75, 0.0])
 
 
 def test_a_mixture_spares_the_worst(job: Job) -> None:
     recipe = mixed(job, LAYERS)
-    assert recipe == Recipe("int4", {"a": FLOAT}), "0.04 of 0.12 is left"
-    assert mixed(job, LAYERS, "int8", 2).overrides == {"a": "int8", "b": "int8"}
+    assert recipe == Recipe("int4", {"e": FLOAT, "a": FLOAT}), "0.04 of 0.12 is left"
+    assert mixed(job, LAYERS, "int8", 3).overrides == {"e": "int8", "a": "int8", "b": "int8"}
     kept = replace(job, recipe=Recipe("int4", {"z": "int8"}))
-    assert mixed(kept, LAYERS, count=1).overrides == {"z": "int8", "a": FLOAT}
+    assert mixed(kept, LAYERS, count=1).overrides == {"z": "int8", "e": FLOAT}
 
 
 def test_a_mixture_is_a_file_that_the_exporter_takes(job: Job, tmp_path: Path) -> None:
