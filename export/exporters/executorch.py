@@ -11,7 +11,9 @@ from pixdraft.export.errors import ExportError
 from pixdraft.export.exporters import Artefact
 from pixdraft.export.exporters.executorch_graph import XnnGraph
 from pixdraft.export.exporters.executorch_lower import Count, exported, quiet, write
+from pixdraft.export.exporters.executorch_picture import XnnPicture
 from pixdraft.export.exporters.executorch_quantise import (
+    FP32,
     INT8,
     SCHEMES,
     mirror,
@@ -40,9 +42,9 @@ class ExecutorchExporter:
         """See `Exporter.export`."""
         graph = DraftGraph(source.network, source.network.config.length)
         chosen = self._schemes(graph, recipe)
-        decoder = recipe.decoder or "fp32"
-        if decoder not in ("fp32", INT8):
-            raise ExportError(f"the decoder cannot be exported as {decoder} for executorch: choose fp32 or {INT8}")
+        decoder = recipe.decoder or (FP32 if recipe.scheme in (FP32, FLOAT) else INT8)
+        if decoder not in (FP32, INT8):
+            raise ExportError(f"the decoder cannot be exported as {decoder} for executorch: choose {FP32} or {INT8}")
         with quiet():
             delegation = {
                 "draft": write_draft(graph, chosen, folder / "draft.pte"),
@@ -79,9 +81,9 @@ def write_draft(graph: DraftGraph, schemes: dict[str, str], path: Path, shared: 
     programs = {}
     for name, count, shapes in ((STEP, 1, None), (BLOCK, 8, (rows, None, None))):
         inputs = _inputs(graph, count)
-        traced = through_pt2e(module, [inputs], shapes, later) if later else module
+        traced = through_pt2e(module, inputs, later, shapes) if later else module
         programs[name] = exported(traced, inputs, shapes)
-    return write(programs, path, shared)
+    return write(programs, path, shared=shared)
 
 
 def _inputs(graph: DraftGraph, rows: int) -> tuple[Tensor, ...]:
@@ -91,8 +93,11 @@ def _inputs(graph: DraftGraph, rows: int) -> tuple[Tensor, ...]:
 
 def write_decoder(source: Source, scheme: str, path: Path) -> Count:
     """Write the decoder of pictures; see `executorch_lower.write`."""
-    module: nn.Module = PictureGraph(source.tokenizer).eval()
+    module: nn.Module = XnnPicture(PictureGraph(source.tokenizer)).eval()
     tokens = torch.zeros(1, source.info.image_tokens, dtype=torch.long)
     if scheme == INT8:
-        module = through_pt2e(module, [(tokens,)])
-    return write({PICTURE: exported(module, (tokens,))}, path)
+        # The first one is small, and what the table gives it the delegate cannot turn into 8 bits.
+        kinds = (nn.Conv2d, nn.ConvTranspose2d)
+        names = {name for name, part in module.named_modules() if isinstance(part, kinds)} - {"post_quant_conv"}
+        module = through_pt2e(module, (tokens,), names)
+    return write({PICTURE: exported(module, (tokens,))}, path, apart=scheme == INT8)

@@ -1,20 +1,22 @@
 """Quantised linear layers for XNNPACK: weights on a grid of their own, activations to 8 bits a row while it runs.
 
-``8da4w`` gives 32 neighbouring inputs a scale, ``8da8w`` and ``int8`` a row. The last two are the same arithmetic by two
-ways through torch: tensors of torchao, or PyTorch 2 export (pt2e), which also knows convolutions.
+``8da4w`` gives 32 neighbouring inputs a scale, ``8da8w`` a row. ``int8`` has the weights of ``8da8w``, but goes through
+PyTorch 2 export (pt2e), where all rows of a block share the scale of their activations; it knows convolutions too.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx import Node
 
 from pixdraft.export.exporters.executorch_graph import XnnGraph
 from pixdraft.export.graph import DraftGraph
@@ -115,19 +117,19 @@ def quantise(graph: XnnGraph, schemes: dict[str, str]) -> tuple[str, ...]:
 
 def through_pt2e(
     module: nn.Module,
-    samples: Iterable[tuple[Tensor, ...]],
+    inputs: tuple[Tensor, ...],
+    names: Container[str],
     shapes: Any = None,
-    names: Sequence[str] | None = None,
-    dynamic: bool = True,
 ) -> nn.Module:
-    """A module quantised to 8 bits by PyTorch 2 export, weights a row or channel each.
+    """A module whose linear layers and convolutions are quantised to 8 bits by PyTorch 2 export, a scale a channel.
+
+    The range of activations is taken while it runs.
 
     Args:
-        module: with the inputs of the samples; what it keeps in buffers is changed by them.
-        samples: inputs, at least one; the first is what it is exported with.
+        module: it is run once; what it keeps in buffers is changed by that.
+        inputs: that it is run and exported with.
         shapes: dynamic ones, as for `torch.export.export`.
-        names: submodules to quantise; None quantises all linear layers and convolutions.
-        dynamic: take the range of activations while it runs, not from the samples.
+        names: submodules to quantise.
     """
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         XNNPACKQuantizer,
@@ -136,24 +138,23 @@ def through_pt2e(
     from torchao.quantization.pt2e import PerChannelMinMaxObserver
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=dynamic)
+    config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
     # Its own observer allows no scale below 2 ** -12, which is coarse for a row of small weights.
     observer = PerChannelMinMaxObserver.with_args(eps=torch.finfo(torch.float32).tiny)
     config = replace(config, weight=replace(config.weight, observer_or_fake_quant_ctr=observer))
-    quantiser = XNNPACKQuantizer()
-    if names is None:
-        quantiser.set_global(config)
-    for name in names or ():
-        quantiser.set_module_name(name, config)
-    inputs = iter(samples)
-    first = next(inputs)
+    quantiser = XNNPACKQuantizer().set_global(config).set_filter_function(partial(_within, names))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        prepared = prepare_pt2e(torch.export.export(module, first, dynamic_shapes=shapes).module(), quantiser)
-        for sample in (first, *inputs):
-            prepared(*sample)
+        prepared = prepare_pt2e(torch.export.export(module, inputs, dynamic_shapes=shapes).module(), quantiser)
+        prepared(*inputs)
         converted: nn.Module = convert_pt2e(prepared)
     return converted
+
+
+def _within(names: Container[str], node: Node) -> bool:
+    """Whether a node belongs to one of the modules; nodes of weights do not know theirs, and follow the others."""
+    stack = node.meta.get("nn_module_stack", {}).values()
+    return not stack or any(path in names for path, _ in stack)
 
 
 class RoundedLinear(nn.Module):
