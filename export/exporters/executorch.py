@@ -50,7 +50,7 @@ class ExecutorchExporter:
                 "draft": write_draft(graph, chosen, folder / "draft.pte"),
                 "decoder": write_decoder(source, decoder, folder / "decoder.pte"),
             }
-        return Artefact("draft.pte", "decoder.pte", {"rows": ROWS}, delegation)
+        return Artefact("draft.pte", "decoder.pte", {"rows": _most(graph)}, delegation)
 
     def mirror(self, source: Source, recipe: Recipe) -> DraftGraph:
         """See `pixdraft.export.exporters.Mirrored`."""
@@ -77,13 +77,18 @@ def write_draft(graph: DraftGraph, schemes: dict[str, str], path: Path, shared: 
     """Write the draft's methods; see `executorch_lower.write`."""
     module = XnnGraph(graph).eval()
     later = quantise(module, schemes)
-    rows = {0: torch.export.Dim("rows", min=2, max=ROWS)}
+    rows = {0: torch.export.Dim("rows", min=2, max=_most(graph))}
     programs = {}
     for name, count, shapes in ((STEP, 1, None), (BLOCK, 8, (rows, None, None))):
         inputs = _inputs(graph, count)
         traced = through_pt2e(module, inputs, later, shapes) if later else module
         programs[name] = exported(traced, inputs, shapes)
     return write(programs, path, shared=shared)
+
+
+def _most(graph: DraftGraph) -> int:
+    """Rows of a block: the smallest pictures have fewer slots than `ROWS`."""
+    return min(ROWS, graph.capacity)
 
 
 def _inputs(graph: DraftGraph, rows: int) -> tuple[Tensor, ...]:
