@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 import pixdraft
-from pixdraft.commands import check, doctor, evaluate, export, generate, inspect, serve, train
+from pixdraft.commands import bench, check, doctor, evaluate, export, generate, inspect, serve, train
 from pixdraft.errors import bounded
 
 DEBUG = "--debug"
@@ -53,6 +53,7 @@ app.command()(serve.serve)
 app.command()(export.export)
 app.command()(check.check)
 app.command()(inspect.inspect)
+app.command()(bench.bench)
 app.add_typer(train.app, name="train")
 app.command()(evaluate.evaluate)
 app.command()(doctor.doctor)
