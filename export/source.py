@@ -70,9 +70,7 @@ class Source:
         """
         condition = self.network.decoder.cls_embedding
         if not isinstance(condition, WordCondition):
-            raise ExportError(
-                f"a draft with {type(condition).__name__} has no table: take one whose prompts are words"
-            )
+            raise ExportError(f"a draft with {type(condition).__name__} has no table: take one whose prompts are words")
         parts = {
             "prompt": condition.embedding_table.weight,
             "slots": condition.slots,

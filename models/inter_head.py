@@ -30,7 +30,7 @@ def fuse(center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
     weights = (center - top).exp()
     total = weights.sum(-1, keepdim=True)
     # 1 - s_i from the other terms: only the largest entry can lose all its digits in `total - weights`. No scatter:
-    # phones' backends leave it behind. Where several are largest, each has the rest of them (weight 1) among its others.
+    # phones' backends leave it behind. Where several are largest, each has the rest (weight 1) among its others.
     largest = center >= top
     ties = largest.to(center.dtype).sum(-1, keepdim=True) - 1.0
     others_of_top = weights.masked_fill(largest, 0.0).sum(-1, keepdim=True) + ties
