@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
+from torch.fx.traceback import NodeSource
 
 from pixdraft.export.errors import ExportError
 
@@ -21,6 +22,7 @@ Count = dict[str, dict[str, int]]
 # Bookkeeping of the graph: names of outputs, whole numbers and checks on them, no work on tensors.
 _NO_WORK = ("getitem", "alloc", "view", "sym_size", "_assert_scalar", "_local_scalar_dense", "lt", "le", "ge", "add")
 _PLAIN = ("", "aten", "dim_order_ops", "torchao", "quantized_decomposed")
+_COPY = "__deepcopy__"
 _ROUNDING = ("quantize", "dequantize", "choose_qparams")
 
 
@@ -105,6 +107,8 @@ def quiet() -> Iterator[None]:
     """
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
+    # Every pass copies each node's whole history; that is a third of the time, and nobody reads it here.
+    setattr(NodeSource, _COPY, lambda source, memo: source)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -114,4 +118,5 @@ def quiet() -> Iterator[None]:
     except ImportError as error:
         raise ExportError(f"the target executorch lacks a package ({error}): pip install 'pixdraft[export]'") from error
     finally:
+        delattr(NodeSource, _COPY)
         logging.disable(level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,55 +35,83 @@ from tiny import frozen, sharpened
 pytestmark = pytest.mark.slow
 
 SHAPE = TransformerConfig(
-    dim=64, layers=2, heads=2, ffn_dim=96, vocab_size=64, grid=6, condition_length=5, norm_eps=1e-5
+    dim=64, layers=1, heads=2, ffn_dim=96, vocab_size=64, grid=6, condition_length=5, norm_eps=1e-5
 )
 PIXELS = VQConfig(
     channels=8, multipliers=(1, 2), res_blocks=1, latent_channels=8, codebook_size=64, codebook_dim=4, norm_groups=4
 )
 CHUNKS = (5, 1, 1, 8, 2, 1, 6)
-MIXED = Recipe("8da4w", {"output": "8da8w", "layers.1.attention.wqkv": "float", "radius": "int8"}, decoder="int8")
+MIXED = Recipe("8da4w", {"output": "8da8w", "layers.0.attention.wqkv": "float", "radius": "int8"}, decoder="int8")
 RECIPES = {scheme: Recipe(scheme) for scheme in EXPORTER.schemes} | {"mixed": MIXED}
 PROMPT = np.array([0, 0, 3, 1, 2])
-# Measured: fp32 2e-6 and 2e-6; 8da8w 0.03 and 2e-6; 8da4w 0.3 and 2e-6; int8, whose activations share a scale over
-# all rows of a block, 0.04 and 0.03.
+# From fp32, and from the mirror. Of int8 all rows of a block share the scale of their activations, the mirror's do not.
 BOUNDS = {
     "fp32": (2e-5, 2e-5),
-    "8da8w": (0.1, 1e-4),
-    "8da4w": (0.6, 1e-4),
+    "8da8w": (0.1, 0.01),
+    "8da4w": (0.9, 0.01),
     "int8": (0.1, 0.1),
-    "mixed": (0.6, 0.1),
+    "mixed": (0.9, 0.1),
 }
 
 
-@pytest.fixture(scope="module")
-def source() -> Source:
+def made_up(shape: TransformerConfig) -> Source:
     torch.manual_seed(3)
-    network = DraftTransformer(SHAPE, WordCondition(8, SHAPE.condition_length, SHAPE.dim), bottleneck=32)
+    network = DraftTransformer(shape, WordCondition(8, SHAPE.condition_length, SHAPE.dim), bottleneck=32)
     sharpened(network.decoder, 4.0)
     nn.init.normal_(network.radius.weight, std=0.2)
     info = DraftInfo("tiny", "m", "t", SHAPE.vocab_size, SHAPE.image_tokens, 32, 1.0, "risk", {})
     return Source(info, frozen(network), frozen(VQTokenizer(PIXELS)))
 
 
-Made = Callable[[str], tuple[Path, Artefact]]
+@pytest.fixture(scope="module")
+def source() -> Source:
+    return made_up(SHAPE)
 
 
 @pytest.fixture(scope="module")
-def made(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A folder with the export of a recipe, made once."""
-    done: dict[str, tuple[Path, Artefact]] = {}
+def deep() -> Source:
+    """Two layers, so two caches."""
+    return made_up(replace(SHAPE, layers=2))
 
-    def make(name: str) -> tuple[Path, Artefact]:
+
+@pytest.fixture(scope="module")
+def plain(source: Source, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Artefact]:
+    folder = tmp_path_factory.mktemp("fp32")
+    return folder, exporter("executorch").export(source, RECIPES["fp32"], folder)
+
+
+@pytest.fixture(scope="module")
+def mixed(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mixed")
+    exporter("executorch").export(source, MIXED, folder)
+    return folder
+
+
+Made = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def made(source: Source, plain: tuple[Path, Artefact], mixed: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The draft of a recipe, made once."""
+    done = {"fp32": plain[0] / "draft.pte", "mixed": mixed / "draft.pte"}
+
+    def make(name: str) -> Path:
         if name not in done:
-            folder = tmp_path_factory.mktemp(name)
-            done[name] = folder, exporter("executorch").export(source, RECIPES[name], folder)
+            done[name] = tmp_path_factory.mktemp(name) / "draft.pte"
+            write(source, RECIPES[name], done[name])
         return done[name]
 
     return make
 
 
-def draft(source: Source, folder: Path, file: str = "draft.pte") -> ExportedDraft:
-    engine = ExecutorchEngine(folder / file, folder / "decoder.pte", ROWS, SHAPE.dim)
+def write(source: Source, recipe: Recipe, path: Path, shared: bool = True) -> None:
+    graph = DraftGraph(source.network, SHAPE.length)
+    with quiet():
+        write_draft(graph, schemes_by_layer(graph, recipe.scheme, recipe.overrides), path, shared)
+
+
+def draft(source: Source, file: Path, decoder: Path) -> ExportedDraft:
+    engine = ExecutorchEngine(file, decoder, ROWS, SHAPE.dim)
     return ExportedDraft(source.info, source.tables(), engine)
 
 
@@ -99,9 +128,8 @@ def chunked(model: ExportedDraft, chunks: tuple[int, ...] = CHUNKS) -> DraftOutp
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_chunks_equal_one_full_pass(source: Source, made: Made, name: str) -> None:
-    folder, _ = made(name)
-    model = draft(source, folder)
+def test_chunks_equal_one_full_pass(source: Source, plain: tuple[Path, Artefact], made: Made, name: str) -> None:
+    model = draft(source, made(name), plain[0] / "decoder.pte")
     found = chunked(model)
     eager, mirrored = BOUNDS[name]
     away, where = distance(found, full_pass(source, PROMPT, tokens()))
@@ -116,68 +144,64 @@ def test_chunks_equal_one_full_pass(source: Source, made: Made, name: str) -> No
     assert distance(chunked(model), found)[0] == 0.0
 
 
-def test_what_is_written(source: Source, made: Made) -> None:
-    folder, artefact = made("fp32")
+def test_what_is_written(plain: tuple[Path, Artefact]) -> None:
+    folder, artefact = plain
     assert sorted(path.name for path in folder.iterdir()) == ["decoder.pte", "draft.pte"]
     assert (artefact.draft, artefact.decoder, artefact.facts) == ("draft.pte", "decoder.pte", {"rows": ROWS})
     taken, left = artefact.delegation["draft"]["delegated"], artefact.delegation["draft"]["left"]
-    assert taken["linear"] == 2 * (6 * SHAPE.layers + 2 * SHAPE.layers + 2 * SHAPE.layers + 9)
-    assert left.keys() <= {
-        "amax",
-        "arange",
-        "index_select",
-        "llama.custom_sdpa",
-        "llama.update_cache",
-        "slice_copy",
-        "sum",
-    }
+    # In each of two methods: three projections, wo, three of SwiGLU, two norms a layer; the last norm and the heads.
+    assert taken["linear"] == 2 * (9 * SHAPE.layers + 9)
+    few = {"amax", "arange", "index_select", "llama.custom_sdpa", "llama.update_cache", "slice_copy", "sum"}
+    assert left.keys() <= few
     assert left["llama.update_cache"] == 2 * 2 * SHAPE.layers
     assert artefact.delegation["decoder"]["left"] == {"embedding": 1}
     assert artefact.delegation["decoder"]["delegated"]["convolution"] > 20
 
 
 def test_sizes(made: Made) -> None:
-    size = {name: (made(name)[0] / "draft.pte").stat().st_size for name in RECIPES}
-    assert size["8da4w"] < size["mixed"] < size["8da8w"] < 0.6 * size["fp32"]
+    size = {name: made(name).stat().st_size for name in RECIPES}
+    assert size["8da4w"] < size["8da8w"] < 0.6 * size["fp32"]
+    assert size["8da4w"] < size["mixed"] < size["fp32"]
     assert abs(size["int8"] - size["8da8w"]) < 0.1 * size["8da8w"]
-    decoder = {name: (made(name)[0] / "decoder.pte").stat().st_size for name in ("fp32", "mixed")}
-    assert decoder["mixed"] < 0.7 * decoder["fp32"]
 
 
-def test_a_mixed_recipe_is_not_the_plain_one(source: Source, made: Made) -> None:
-    model = draft(source, made("mixed")[0])
-    plain = ExportedDraft(source.info, source.tables(), EagerEngine(EXPORTER.mirror(source, Recipe("8da4w"))))
-    assert distance(chunked(model), chunked(plain, (sum(CHUNKS),)))[0] > 0.1
+def test_a_mixed_recipe_is_not_the_plain_one(source: Source, mixed: Path) -> None:
+    model = draft(source, mixed / "draft.pte", mixed / "decoder.pte")
+    other = ExportedDraft(source.info, source.tables(), EagerEngine(EXPORTER.mirror(source, Recipe("8da4w"))))
+    assert distance(chunked(model), chunked(other, (sum(CHUNKS),)))[0] > 0.1
 
 
-@pytest.mark.parametrize(("name", "least"), [("fp32", 60.0), ("mixed", 30.0)])
-def test_pictures(source: Source, made: Made, name: str, least: float) -> None:
-    model, drawn = draft(source, made(name)[0]), tokens(SHAPE.image_tokens)
+def test_pictures(source: Source, plain: tuple[Path, Artefact], mixed: Path) -> None:
+    drawn = tokens(SHAPE.image_tokens)
     with torch.inference_mode():
         wanted = to_bytes(source.tokenizer.decode(torch.from_numpy(drawn)[None]))[0].numpy()
     assert wanted.std() > 5
-    assert psnr(model.decode(drawn), wanted) > least
-    other = model.decode(tokens(SHAPE.image_tokens, seed=1))
-    assert psnr(other, wanted) < 25
-    assert psnr(model.decode(drawn), wanted) > least
+    for folder, least, most in ((plain[0], 60.0, 100.0), (mixed, 35.0, 60.0)):
+        model = draft(source, plain[0] / "draft.pte", folder / "decoder.pte")
+        first = model.decode(drawn)
+        assert least < psnr(first, wanted) < most
+        assert psnr(model.decode(tokens(SHAPE.image_tokens, seed=1)), wanted) < 30
+        assert (model.decode(drawn) == first).all()
 
 
-def plant(source: Source, folder: Path, shared: bool) -> ExportedDraft:
-    graph = DraftGraph(source.network, SHAPE.length)
-    with quiet():
-        write_draft(graph, schemes_by_layer(graph, "fp32", {}), folder / "planted.pte", shared)
-    return draft(source, folder, "planted.pte")
-
-
-def test_unshared_buffers_are_seen(source: Source, made: Made) -> None:
-    model = plant(source, made("fp32")[0], shared=False)
-    wanted = full_pass(source, PROMPT, tokens())
+def test_unshared_buffers_are_seen(deep: Source, plain: tuple[Path, Artefact], tmp_path: Path) -> None:
+    write(deep, RECIPES["fp32"], tmp_path / "draft.pte", shared=False)
+    model = draft(deep, tmp_path / "draft.pte", plain[0] / "decoder.pte")
+    wanted = full_pass(deep, PROMPT, tokens())
     assert distance(chunked(model), wanted)[0] > 0.1
     # Nothing else is wrong with it: fed through one method only, it is right.
     assert distance(chunked(model, (8, 8, 8)), wanted)[0] < 1e-4
 
 
-def test_a_dropped_state_is_seen(source: Source, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_layers(deep: Source, plain: tuple[Path, Artefact], tmp_path: Path) -> None:
+    write(deep, RECIPES["fp32"], tmp_path / "draft.pte")
+    model = draft(deep, tmp_path / "draft.pte", plain[0] / "decoder.pte")
+    assert distance(chunked(model), full_pass(deep, PROMPT, tokens()))[0] < 1e-4
+
+
+def test_a_dropped_state_is_seen(
+    deep: Source, plain: tuple[Path, Artefact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def attend(
         self: CachedAttention, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, slot: int
     ) -> torch.Tensor:
@@ -188,8 +212,9 @@ def test_a_dropped_state_is_seen(source: Source, made: Made, monkeypatch: pytest
         return mixed.view(-1, self.heads * self.width)
 
     monkeypatch.setattr(CachedAttention, "attend", attend)
-    model = plant(source, made("fp32")[0], shared=True)
-    assert distance(chunked(model), full_pass(source, PROMPT, tokens()))[0] > 0.1
+    write(deep, RECIPES["fp32"], tmp_path / "draft.pte")
+    model = draft(deep, tmp_path / "draft.pte", plain[0] / "decoder.pte")
+    assert distance(chunked(model), full_pass(deep, PROMPT, tokens()))[0] > 0.1
 
 
 @pytest.mark.parametrize(
