@@ -14,10 +14,15 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
+# The device runs these over its vocabulary at every position, and arrays of that size cost more to get than to fill: so
+# what is no longer needed is written over.
 def _sigmoid(x: Floats) -> Floats:
     # exp of a negative number alone: nothing overflows, and small results keep their relative precision
-    small = np.exp(-np.abs(x))
-    sigmoid: Floats = np.where(x >= 0, 1.0, small) / (1.0 + small)
+    small = np.abs(x)
+    np.exp(np.negative(small, out=small), out=small)
+    sigmoid: Floats = np.where(x >= 0, 1.0, small)
+    small += 1.0
+    sigmoid /= small
     return sigmoid
 
 
@@ -39,16 +44,21 @@ def log_odds(center: NDArray[Any]) -> Floats:
     largest = np.take_along_axis(c, top, -1)
     if not np.isfinite(largest).all():
         raise ValueError("center holds NaN, +inf or a row without a finite logit: give finite logits")
-    others = c.copy()
-    np.put_along_axis(others, top, -np.inf, -1)
-    second = others.max(axis=-1, keepdims=True)
+    e = c.copy()
+    np.put_along_axis(e, top, -np.inf, -1)
+    second = e.max(axis=-1, keepdims=True)
     second = np.where(second == -np.inf, largest, second)
     # Only the arg max can hold more than half, so only its complement could cancel. Scaled by the SECOND logit, that
     # complement is `rest` >= 1; every other entry's complement is exp(gap) + rest - e_i, with exp(gap) >= 1 >= e_i.
     gap = largest - second
-    e = np.exp(others - second)
+    e -= second
+    np.exp(e, out=e)
     rest = e.sum(axis=-1, keepdims=True)
-    odds: Floats = c - largest - np.log(1.0 + (rest - e) * np.exp(-gap))
+    np.subtract(rest, e, out=e)
+    e *= np.exp(-gap)
+    e += 1.0
+    odds: Floats = c - largest
+    odds -= np.log(e, out=e)
     with np.errstate(divide="ignore"):  # rest = 0: the arg max is the only code allowed, its log odds are +inf
         np.put_along_axis(odds, top, gap - np.log(rest), -1)
     return odds
@@ -74,7 +84,9 @@ def fuse(center: NDArray[Any], radius: NDArray[Any]) -> tuple[Floats, Floats]:
     if r.size and not (r.min() >= 0 and r.max() < np.inf):
         raise ValueError("radius holds a negative, infinite or NaN value: half-widths are finite and at least 0")
     a = log_odds(center)
-    return _sigmoid(a - r), _sigmoid(a + r)
+    lower = _sigmoid(a - r)
+    a += r
+    return lower, _sigmoid(a)
 
 
 def reachable(lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
@@ -102,4 +114,6 @@ def uncertainty(lower: Floats, upper: Floats) -> Floats:
 
     CIAR (arXiv 2603.25463): total ambiguity times the disparity of confidence between codes.
     """
-    return width(lower, upper) * np.asarray((upper - lower).std(axis=-1), np.float64)
+    delta = upper - lower
+    deviation = np.asarray(delta.std(axis=-1), np.float64)
+    return np.asarray(np.abs(delta, out=delta).sum(axis=-1), np.float64) * deviation

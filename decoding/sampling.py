@@ -14,6 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
+_U = "u is outside [0, 1): give uniforms of the counter generator"
+_MASS = "p holds no mass, or NaN: give a distribution"
+_HEADS = (256, 4096)  # codes that a nucleus sorts at first: most are small, and sorting a vocabulary takes long
+
 
 def check(temperature: float, top_k: int, top_p: float) -> None:
     """Raise ValueError, naming the field, where a setting is out of range.
@@ -37,6 +41,9 @@ def keep_top(values: NDArray[Any], k: int) -> NDArray[np.bool_]:
     if k < 1:
         return np.zeros(values.shape, np.bool_)
     level = np.partition(values, size - k, axis=-1)[..., size - k, None]
+    kept = np.asarray(values >= level, np.bool_)
+    if (np.count_nonzero(kept, axis=-1) == k).all():  # no ties at the level, or room for all of them
+        return kept
     above = values > level
     tied = values == level
     room = k - above.sum(axis=-1, keepdims=True)
@@ -45,11 +52,16 @@ def keep_top(values: NDArray[Any], k: int) -> NDArray[np.bool_]:
 
 def _nucleus(p: Floats, top_p: float) -> NDArray[np.bool_]:
     """Mask of the fewest most probable codes that hold top_p together (Holtzman et al., arXiv 1904.09751)."""
-    order = np.argsort(-p, axis=-1, kind="stable")
-    mass = np.cumsum(np.take_along_axis(p, order, -1), axis=-1)
-    kept = np.ones(p.shape, np.bool_)
+    size = p.shape[-1]
+    for head in (*(n for n in _HEADS if n < size), size):
+        ids = np.nonzero(keep_top(p, head))[-1].reshape(*p.shape[:-1], head)
+        order = np.take_along_axis(ids, np.argsort(-np.take_along_axis(p, ids, -1), axis=-1, kind="stable"), -1)
+        mass = np.cumsum(np.take_along_axis(p, order, -1), axis=-1)
+        if (mass[..., -1] >= top_p).all():
+            break  # whatever comes after these comes after top_p
+    kept = np.ones(order.shape, np.bool_)
     kept[..., 1:] = mass[..., :-1] < top_p  # a code stays while those before it do not yet hold top_p
-    mask = np.empty(p.shape, np.bool_)
+    mask = np.zeros(p.shape, np.bool_)
     np.put_along_axis(mask, order, kept, -1)
     return mask
 
@@ -84,7 +96,7 @@ def probabilities(logits: NDArray[Any], temperature: float = 1.0, top_k: int = 0
             z /= temperature
     if 0 < top_k < z.shape[-1]:
         z[~keep_top(z, int(top_k))] = -np.inf
-    p: Floats = np.exp(z)
+    p: Floats = np.exp(z, out=z)
     p /= p.sum(axis=-1, keepdims=True)
     if top_p < 1:
         p[~_nucleus(p, top_p)] = 0.0
@@ -108,10 +120,10 @@ def sample_block(p: Floats, u: ArrayLike) -> NDArray[np.int64]:
     """
     uniform = np.asarray(u, np.float64)
     if not ((uniform >= 0) & (uniform < 1)).all():
-        raise ValueError("u is outside [0, 1): give uniforms of the counter generator")
+        raise ValueError(_U)
     running = np.cumsum(p, axis=-1)
     if not (running[..., -1] > 0).all():
-        raise ValueError("p holds no mass, or NaN: give a distribution")
+        raise ValueError(_MASS)
     token = np.asarray((running <= uniform[..., None]).sum(axis=-1), np.int64)
     size = p.shape[-1]
     if (token == size).any():
@@ -121,8 +133,14 @@ def sample_block(p: Floats, u: ArrayLike) -> NDArray[np.int64]:
 
 
 def sample(p: Floats, u: float) -> int:
-    """`sample_block` for one distribution [V] and one uniform."""
-    return int(sample_block(p, u))
+    """`sample_block` for one distribution [V] and one uniform, without what many rows cost."""
+    if not 0 <= u < 1:
+        raise ValueError(_U)
+    running = np.cumsum(p)
+    if not running[-1] > 0:
+        raise ValueError(_MASS)
+    token = int(np.searchsorted(running, u, side="right"))
+    return token if token < p.size else int(np.flatnonzero(p)[-1])
 
 
 def entropy(p: Floats) -> Floats:

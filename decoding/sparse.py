@@ -85,9 +85,10 @@ def sparsify(p: Floats, k: int = 0) -> SparseDistribution:
         raise ValueError(f"k is {k}: it must be at least 0, where 0 keeps every code")
     if p.ndim != 1 or not p.size or not p.max() > 0:
         raise ValueError(f"p of shape {p.shape} is not one distribution: give float64 [V] with mass")
-    mask = p > 0
-    if k:
-        mask &= keep_top(p, k)
+    ids = np.flatnonzero(keep_top(p, k) if k else p > 0)
+    kept = p[ids]
+    if not (some := kept > 0).all():  # k is above the number of codes with a probability
+        ids, kept = ids[some], kept[some]
     # a positive float64 has log p >= -745 and a distribution of V codes a maximum of 1 / V: float16 holds the shift
-    logits = np.log(p[mask]) - np.log(p.max())
-    return SparseDistribution(np.flatnonzero(mask).astype(np.uint32), logits.astype(np.float16))
+    logits = np.log(kept) - np.log(kept.max())
+    return SparseDistribution(ids.astype(np.uint32), logits.astype(np.float16))

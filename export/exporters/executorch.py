@@ -13,6 +13,7 @@ from pixdraft.export.exporters.executorch_graph import XnnGraph
 from pixdraft.export.exporters.executorch_lower import Count, exported, quiet, write
 from pixdraft.export.exporters.executorch_picture import XnnPicture
 from pixdraft.export.exporters.executorch_quantise import (
+    FP32,
     INT8,
     SCHEMES,
     mirror,
@@ -41,15 +42,15 @@ class ExecutorchExporter:
         """See `Exporter.export`."""
         graph = DraftGraph(source.network, source.network.config.length)
         chosen = self._schemes(graph, recipe)
-        decoder = recipe.decoder or "fp32"
-        if decoder not in ("fp32", INT8):
-            raise ExportError(f"the decoder cannot be exported as {decoder} for executorch: choose fp32 or {INT8}")
+        decoder = recipe.decoder or (FP32 if recipe.scheme in (FP32, FLOAT) else INT8)
+        if decoder not in (FP32, INT8):
+            raise ExportError(f"the decoder cannot be exported as {decoder} for executorch: choose {FP32} or {INT8}")
         with quiet():
             delegation = {
                 "draft": write_draft(graph, chosen, folder / "draft.pte"),
                 "decoder": write_decoder(source, decoder, folder / "decoder.pte"),
             }
-        return Artefact("draft.pte", "decoder.pte", {"rows": ROWS}, delegation)
+        return Artefact("draft.pte", "decoder.pte", {"rows": _most(graph)}, delegation)
 
     def mirror(self, source: Source, recipe: Recipe) -> DraftGraph:
         """See `pixdraft.export.exporters.Mirrored`."""
@@ -76,13 +77,18 @@ def write_draft(graph: DraftGraph, schemes: dict[str, str], path: Path, shared: 
     """Write the draft's methods; see `executorch_lower.write`."""
     module = XnnGraph(graph).eval()
     later = quantise(module, schemes)
-    rows = {0: torch.export.Dim("rows", min=2, max=ROWS)}
+    rows = {0: torch.export.Dim("rows", min=2, max=_most(graph))}
     programs = {}
     for name, count, shapes in ((STEP, 1, None), (BLOCK, 8, (rows, None, None))):
         inputs = _inputs(graph, count)
         traced = through_pt2e(module, inputs, later, shapes) if later else module
         programs[name] = exported(traced, inputs, shapes)
-    return write(programs, path, shared)
+    return write(programs, path, shared=shared)
+
+
+def _most(graph: DraftGraph) -> int:
+    """Rows of a block: the smallest pictures have fewer slots than `ROWS`."""
+    return min(ROWS, graph.capacity)
 
 
 def _inputs(graph: DraftGraph, rows: int) -> tuple[Tensor, ...]:
@@ -95,8 +101,8 @@ def write_decoder(source: Source, scheme: str, path: Path) -> Count:
     module: nn.Module = XnnPicture(PictureGraph(source.tokenizer)).eval()
     tokens = torch.zeros(1, source.info.image_tokens, dtype=torch.long)
     if scheme == INT8:
-        # The first one is small, and its input is what the table gives: nothing that could be brought into 8 bits well.
+        # The first one is small, and what the table gives it the delegate cannot turn into 8 bits.
         kinds = (nn.Conv2d, nn.ConvTranspose2d)
         names = {name for name, part in module.named_modules() if isinstance(part, kinds)} - {"post_quant_conv"}
         module = through_pt2e(module, (tokens,), names)
-    return write({PICTURE: exported(module, (tokens,))}, path)
+    return write({PICTURE: exported(module, (tokens,))}, path, apart=scheme == INT8)

@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
+from torch.fx.traceback import NodeSource
 
 from pixdraft.export.errors import ExportError
 
@@ -21,6 +22,7 @@ Count = dict[str, dict[str, int]]
 # Bookkeeping of the graph: names of outputs, whole numbers and checks on them, no work on tensors.
 _NO_WORK = ("getitem", "alloc", "view", "sym_size", "_assert_scalar", "_local_scalar_dense", "lt", "le", "ge", "add")
 _PLAIN = ("", "aten", "dim_order_ops", "torchao", "quantized_decomposed")
+_COPY = "__deepcopy__"
 _ROUNDING = ("quantize", "dequantize", "choose_qparams")
 
 
@@ -30,7 +32,7 @@ def exported(module: nn.Module, inputs: tuple[Tensor, ...], shapes: Any = None) 
         return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
 
 
-def write(programs: Mapping[str, Any], path: Path, shared: bool = True) -> Count:
+def write(programs: Mapping[str, Any], path: Path, *, shared: bool = True, apart: bool = False) -> Count:
     """Lower programs to XNNPACK and write them as the methods of one file.
 
     Args:
@@ -38,17 +40,24 @@ def write(programs: Mapping[str, Any], path: Path, shared: bool = True) -> Count
         path: of the .pte file.
         shared: give the methods one copy of the buffers that they write. Without it each has its own, and a cache that
             one of them filled is empty to the others.
+        apart: give each quantised layer a call of its own. Quantised convolutions need it: in one call with what
+            comes before them, the delegate's change of memory layout falls between quantising and convolving, and
+            the result cannot be run.
 
     Returns:
         Operators that the delegate took over and those left, over all methods.
     """
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import (
+        XnnpackDynamicallyQuantizedPartitioner,
+        XnnpackPartitioner,
+    )
     from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
     from executorch.exir.passes import MemoryPlanningPass
 
+    takers = [XnnpackDynamicallyQuantizedPartitioner, XnnpackPartitioner] if apart else [XnnpackPartitioner]
     edge = to_edge_transform_and_lower(
         dict(programs),
-        partitioner={name: [XnnpackPartitioner()] for name in programs},
+        partitioner={name: [taker() for taker in takers] for name in programs},
         compile_config=EdgeCompileConfig(_check_ir_validity=False),  # llama's operators are not of the core set
     )
     delegated, left = Counter[str](), Counter[str]()
@@ -98,6 +107,8 @@ def quiet() -> Iterator[None]:
     """
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
+    # Every pass copies each node's whole history; that is a third of the time, and nobody reads it here.
+    setattr(NodeSource, _COPY, lambda source, memo: source)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -107,4 +118,5 @@ def quiet() -> Iterator[None]:
     except ImportError as error:
         raise ExportError(f"the target executorch lacks a package ({error}): pip install 'pixdraft[export]'") from error
     finally:
+        delattr(NodeSource, _COPY)
         logging.disable(level)

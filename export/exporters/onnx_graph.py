@@ -23,9 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pixdraft.export.errors import ExportError
 from pixdraft.export.graph import OUTPUTS, DraftGraph, PictureGraph
-from pixdraft.models.transformer import RMSNorm, TransformerBlock
+from pixdraft.models.transformer import Attention, RMSNorm, TransformerBlock
 
 OPSET = 20
 """Of the standard operators: new enough for all that is here, old enough for phones and browsers."""
@@ -36,7 +35,7 @@ PICTURE = "pixels"
 CONTRIB = "com.microsoft"
 """The domain of ONNX Runtime's own operators; its builds for phones and browsers have them too."""
 _NAMES = "pkg.torch.onnx.name_scopes"
-_HEAD_STEP = 16  # GroupQueryAttention turns heads of such widths only
+_HEAD_STEP = 16  # GroupQueryAttention turns heads of such widths only; others are filled up with zeros
 
 
 def input_names(layers: int) -> tuple[str, ...]:
@@ -69,15 +68,21 @@ class RuntimeGraph(nn.Module):
 
     def __init__(self, graph: DraftGraph) -> None:
         super().__init__()
-        self.heads = graph.config.heads
+        self.heads, width = graph.config.heads, graph.config.head_dim
+        self.scale = width**-0.5
+        self.width = -(-width // _HEAD_STEP) * _HEAD_STEP
         self.layers, self.norm, self.output = graph.layers, graph.norm, graph.output
+        if self.width > width:
+            self.layers = copy.deepcopy(graph.layers)
+            for layer in cast("list[TransformerBlock]", self.layers):
+                _widen(layer.attention, self.width)
         self.risk, self.message = graph.risk, graph.message
         # softplus(z) = -log(sigmoid(-z)), and Softplus is the slowest operator of all: one value at a time.
         self.radius = copy.deepcopy(graph.radius)
         for parameter in self.radius.parameters():
             parameter.data.neg_()
         for name, part in zip(("cosine", "sine"), graph.freqs.unbind(-1), strict=True):
-            self.register_buffer(name, part.contiguous(), persistent=False)
+            self.register_buffer(name, F.pad(part, (0, (self.width - width) // 2)).contiguous(), persistent=False)
 
     def forward(self, x: Tensor, last: Tensor, length: Tensor, places: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
         """Outputs as `output_names` says, of inputs as `input_names` says."""
@@ -88,9 +93,15 @@ class RuntimeGraph(nn.Module):
             mixed, *written = torch.onnx.ops.symbolic_multi_out(
                 f"{CONTRIB}::GroupQueryAttention",
                 (projected, None, None, keys, values, last, length, self.cosine, self.sine, places),
-                {"num_heads": self.heads, "kv_num_heads": self.heads, "do_rotary": 1, "rotary_interleaved": 1},
+                {
+                    "num_heads": self.heads,
+                    "kv_num_heads": self.heads,
+                    "scale": self.scale,
+                    "do_rotary": 1,
+                    "rotary_interleaved": 1,
+                },
                 dtypes=(x.dtype,) * 3,
-                shapes=(x.shape, keys.shape, values.shape),
+                shapes=((*x.shape[:2], self.heads * self.width), keys.shape, values.shape),
                 version=1,
             )
             present += written
@@ -115,26 +126,26 @@ class RuntimeGraph(nn.Module):
         return F.silu(self.message.feature(feature) + self.message.bounds(torch.cat([lower, upper], dim=-1)))
 
 
+def _widen(attention: Attention, width: int) -> None:
+    """Give every head more dimensions, which stay zero: they change no score and no result."""
+    rows = attention.wqkv.weight.detach().unflatten(0, (3, attention.heads, -1))
+    more = width - rows.shape[2]
+    columns = attention.wo.weight.detach().unflatten(1, (attention.heads, -1))
+    attention.wqkv.weight = nn.Parameter(F.pad(rows, (0, 0, 0, more)).flatten(0, 2), requires_grad=False)
+    attention.wo.weight = nn.Parameter(F.pad(columns, (0, more)).flatten(1), requires_grad=False)
+
+
 def _normed(norm: RMSNorm, x: Tensor) -> Tensor:
     # Divided by a root, not multiplied by its inverse: this form ONNX Runtime knows and makes one node of.
     return x / torch.sqrt(x.square().mean(-1, keepdim=True) + norm.eps) * norm.weight
 
 
 def draft_model(graph: DraftGraph) -> onnx.ModelProto:
-    """The draft; S and the number of slots are free.
-
-    Raises:
-        ExportError: ONNX Runtime cannot turn heads of this width.
-    """
-    config = graph.config
-    if config.head_dim % _HEAD_STEP:
-        raise ExportError(
-            f"ONNX Runtime attends with heads of a multiple of {_HEAD_STEP}, the draft's are {config.head_dim} wide: "
-            "export for executorch or coreml"
-        )
+    """The draft; S and the number of slots are free."""
+    config, module = graph.config, RuntimeGraph(graph).eval()
     rows = 3  # of the example; 0 and 1 would be taken for constants
     # A tensor each: of one given twice, torch.export makes one input and forgets the other.
-    past = [torch.zeros(1, config.heads, graph.capacity, config.head_dim) for _ in range(2 * config.layers)]
+    past = [torch.zeros(1, config.heads, graph.capacity, module.width) for _ in range(2 * config.layers)]
     example = (
         torch.zeros(1, rows, config.dim),
         torch.tensor([rows - 1], dtype=torch.int32),
@@ -145,7 +156,7 @@ def draft_model(graph: DraftGraph) -> onnx.ModelProto:
     count, slots = torch.export.Dim("rows", min=1, max=graph.capacity), torch.export.Dim("slots", min=1)
     shapes = ({1: count}, None, None, {1: count}, ({2: slots},) * (2 * config.layers))
     names = input_names(config.layers), output_names(config.layers)
-    model = _converted(RuntimeGraph(graph).eval(), example, shapes, *names)
+    model = _converted(module, example, shapes, *names)
     inputs = {value.name: value.type.tensor_type.shape.dim for value in model.graph.input}
     _rename_sizes(model, {inputs["x"][1].dim_param: "rows", inputs["past_keys_0"][2].dim_param: "slots"})
     return model

@@ -26,15 +26,16 @@ class Program:
     Args:
         path: of the file.
         threads: that its methods may compute with.
+        pooled: hold weights that several methods share once.
 
     Raises:
         BundleError: ExecuTorch refuses the file.
     """
 
-    def __init__(self, path: Path, threads: int) -> None:
+    def __init__(self, path: Path, threads: int = 1, pooled: bool = False) -> None:
         self.path = path
         self._library = library()
-        self._handle = self._library.pixdraft_open(str(path).encode(), threads)
+        self._handle = self._library.pixdraft_open(str(path).encode(), threads, pooled)
         if not self._handle:
             raise self._refused()
         weakref.finalize(self, self._library.pixdraft_close, self._handle)
@@ -127,7 +128,7 @@ class ExecutorchEngine:
             "backend": "XNNPACK",
             "threads": threads,
         }
-        program = Program(draft, threads)
+        program = Program(draft, threads, pooled=True)
         self._methods = {name: program.method(name) for name in (STEP, BLOCK)}
         self._x = {name: np.zeros((most, dim), np.float32) for name, most in ((STEP, 1), (BLOCK, rows))}
         self._at = np.zeros((2, 1), np.int64)  # slot, place

@@ -29,7 +29,7 @@ _COMPILERS = ("c++", "g++", "clang++")
 _LIBRARIES = ("executorch", "executorch_kernels_optimized", "executorch_backend_xnnpack", "executorch_threadpool")
 _HANDLE, _NUMBER = ctypes.c_void_p, ctypes.c_int
 _FUNCTIONS = {
-    "pixdraft_open": (_HANDLE, (ctypes.c_char_p, _NUMBER)),
+    "pixdraft_open": (_HANDLE, (ctypes.c_char_p, _NUMBER, _NUMBER)),
     "pixdraft_close": (None, (_HANDLE,)),
     "pixdraft_method": (_NUMBER, (_HANDLE, ctypes.c_char_p)),
     "pixdraft_bind": (_NUMBER, (_HANDLE, _NUMBER, _NUMBER, _HANDLE, ctypes.POINTER(ctypes.c_int32), _NUMBER)),

@@ -167,8 +167,8 @@ std::vector<Kernel> kernels() {
   return all;
 }
 
-// With the cache of packed weights, methods that share weights hold them once.
-executorch::runtime::LoadBackendOptionsMap& options() {
+// Options of a program whose methods share their packed weights.
+executorch::runtime::LoadBackendOptionsMap& pool() {
   static executorch::runtime::BackendOptions<1> xnnpack;
   static executorch::runtime::LoadBackendOptionsMap all;
   static const Error made = [] {
@@ -201,7 +201,7 @@ struct pixdraft_program {
 
 extern "C" {
 
-pixdraft_program* pixdraft_open(const char* path, int threads) {
+pixdraft_program* pixdraft_open(const char* path, int threads, int pooled) {
   auto program = std::make_unique<pixdraft_program>();
   program->alone = threads <= 1;
   if (!program->alone) {
@@ -209,7 +209,8 @@ pixdraft_program* pixdraft_open(const char* path, int threads) {
   }
   // Shared arenas are what makes the methods' state one.
   program->module = std::make_unique<Module>(path, Module::LoadMode::Mmap, nullptr, nullptr, nullptr, true);
-  if (const Error error = program->module->load(options()); error != Error::Ok) {
+  const Error error = pooled ? program->module->load(pool()) : program->module->load();
+  if (error != Error::Ok) {
     failed("loading the program", error);
     return nullptr;
   }

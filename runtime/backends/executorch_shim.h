@@ -14,12 +14,13 @@ extern "C" {
 
 typedef struct pixdraft_program pixdraft_program;
 
-/* Opens a .pte file. `threads` is what its methods may compute with. NULL on failure. */
-pixdraft_program* pixdraft_open(const char* path, int threads);
+/* Opens a .pte file. `threads` is what its methods may compute with. `pooled` holds weights that several methods name
+ * once; where one method names the same weight for unlike layers, it gains nothing and complains. NULL on failure. */
+pixdraft_program* pixdraft_open(const char* path, int threads, int pooled);
 
 void pixdraft_close(pixdraft_program* program);
 
-/* Loads a method and returns its number; -1 on failure. Methods of a program share weights, state and scratch memory. */
+/* Loads a method and returns its number; -1 on failure. Methods of a program share state and scratch memory. */
 int pixdraft_method(pixdraft_program* program, const char* name);
 
 /* Points an input of a method at memory, which is read by every `pixdraft_execute` until it is bound anew.

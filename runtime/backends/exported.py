@@ -87,7 +87,7 @@ class ExportedDraft:
             raise ValueError(
                 f"{len(tokens)} tokens at position {position} leave the picture's {self.info.image_tokens}"
             )
-        x = self._tokens[tokens].astype(np.float32)
+        x = self._tokens.take(tokens, axis=0).astype(np.float32)
         slot, place = self._prompt_length + position, self._slots.shape[0] + position
         if not self._engine.sizes or len(x) in self._engine.sizes:  # a step, most of the time: no detours
             return DraftOutput._make([part.copy() for part in self._engine.run(x, slot, place)])

@@ -66,7 +66,9 @@ class OnnxEngine:
         bound.x[0] = x
         bound.last[0] = slot + rows - 1
         bound.length[()] = slot + rows
-        np.add(bound.steps, place, out=bound.places)
+        bound.places.fill(place)
+        if rows > 1:
+            bound.places += bound.steps
         self._draft.run_with_iobinding(bound.binding)
         return bound.output
 

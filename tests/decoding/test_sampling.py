@@ -54,6 +54,25 @@ def test_agrees_with_the_slow_way(z: Floats, temperature: float, top_k: int, top
         np.testing.assert_allclose(p, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("spread", [0.0, 0.3, 2.0, 8.0])
+@pytest.mark.parametrize("top_p", [0.2, 0.9, 0.999, 1 - 1e-12])
+def test_a_nucleus_needs_no_sorted_vocabulary(spread: float, top_p: float) -> None:
+    z = np.random.default_rng(5).normal(0, spread, (2, 6000)).round(1)  # with many ties
+    whole = probabilities(z)
+    order = np.argsort(-whole, axis=-1, kind="stable")
+    before = np.cumsum(np.take_along_axis(whole, order, -1), axis=-1)
+    kept = np.ones(z.shape, np.bool_)
+    kept[:, 1:] = before[:, :-1] < top_p
+    expected = np.zeros(z.shape)
+    np.put_along_axis(expected, order, np.take_along_axis(whole, order, -1) * kept, -1)
+    np.testing.assert_array_equal(probabilities(z, top_p=top_p), expected / expected.sum(-1, keepdims=True))
+
+
+@given(SIZES.flatmap(distribution), st.floats(0, LAST))
+def test_a_draw_is_a_block_of_one(p: Floats, u: float) -> None:
+    assert sample(p, u) == sample_block(p, u)
+
+
 def test_ties_go_to_the_lowest_id() -> None:
     z = np.array([1.0, 2.0, 2.0, 2.0, 0.0])
     assert probabilities(z, temperature=0).tolist() == [0, 1, 0, 0, 0]

@@ -338,11 +338,19 @@ def test_unknown_schemes_and_layers_are_refused(source: Source, tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
-def test_heads_that_the_runtime_cannot_turn_are_refused() -> None:
-    shape = TransformerConfig(dim=24, layers=1, heads=2, ffn_dim=32, vocab_size=16, grid=2, condition_length=2)
-    network = DraftTransformer(shape, WordCondition(4, 2, 24), 4)
-    with pytest.raises(ExportError, match="multiple of 16, the draft's are 12 wide: export for executorch or coreml"):
-        draft_model(DraftGraph(frozen(network), shape.length))
+@pytest.mark.parametrize("scheme", ["fp32", "int8"])
+def test_heads_of_odd_widths_are_filled_up(scheme: str, tmp_path: Path) -> None:
+    shape = TransformerConfig(dim=40, layers=2, heads=2, ffn_dim=64, vocab_size=64, grid=6, condition_length=5)
+    network = DraftTransformer(shape, WordCondition(8, 5, 40), 4)
+    sharpened(network.decoder, 4.0)
+    info = DraftInfo("tiny", "m", "t", 64, 36, 4, 1.0, "risk", {})
+    source = Source(info, frozen(network), frozen(VQTokenizer(PIXELS)))
+    graph = DraftGraph(network, shape.length)
+    onnx.save(quantise(draft_model(graph), EXPORTER._schemes(graph, Recipe(scheme))), tmp_path / "draft.onnx")
+    run = fed(over(source, OnnxEngine(open_session(tmp_path / "draft.onnx"), None, shape.length)))
+    assert distance(run, whole(source, EXPORTER.mirror(source, Recipe(scheme))))[0] < (
+        1e-5 if scheme == "fp32" else 0.1
+    )
 
 
 def test_the_engine_needs_neither_torch_nor_onnx(

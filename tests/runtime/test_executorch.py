@@ -108,7 +108,7 @@ def test_a_file_that_is_no_program(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_torch_is_loaded(tmp_path: Path) -> None:
-    """The libraries load with torch forbidden."""
+    """The libraries load with torch forbidden; `tests/export/test_executorch.py` runs real drafts with them."""
     code = """
 import sys
 sys.modules["torch"] = None

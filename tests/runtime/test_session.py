@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import platform
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fakes import TableCache, TableDraft, TableDrafter, TableTarget
 from links import UnsteadyCloud
 from pixdraft.cloud_stub.local_link import LocalCloud
 from pixdraft.cloud_stub.serving import BackgroundServer
-from pixdraft.decoding import rng
+from pixdraft.decoding import intervals, rng
 from pixdraft.decoding.sampling import probabilities, sample
 from pixdraft.decoding.sparse import sparsify
 from pixdraft.decoding.strategies import EAGLE2
@@ -328,3 +329,16 @@ def test_features_go_up_by_themselves_only_where_tokens_are_kept(policy: Policy,
     assert (draw(by_itself).tokens == draw(by_word).tokens).all()
     other = DrawRequest(PROMPT, 3, policy, rho=0, conditioning=not sends)
     assert draw(by_itself).statistics.bytes_up != draw(other).statistics.bytes_up
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators keep what they have")
+def test_a_vocabulary_costs_no_page_faults_a_token() -> None:
+    resource = pytest.importorskip("resource")
+    draw(DrawRequest(PROMPT, 1, DevicePolicy()))
+    center, radius = np.zeros(16384, np.float32), np.ones(16384, np.float32)
+    intervals.fuse(center, radius)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        intervals.uncertainty(*intervals.fuse(center, radius))
+    # an array of the vocabulary is 32 pages
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 20 * 32
