@@ -163,6 +163,37 @@ def rule_cost(
     typer.echo(f"entropy, TV and filter: {result['share']:.3%} of the pass; the paper says {said:.2%}")
 
 
+@app.command()
+def exports(
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="As `export` takes it; may be repeated (emoji and llamagen-xl-random).", metavar="MODEL"),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Leave the rest out; may be repeated.", metavar="TARGET|SCHEME|TARGET:SCHEME"),
+    ] = None,
+    bundles: Annotated[Path, typer.Option(help="Where the bundles are made and stay.", file_okay=False)] = Path(
+        "runs/bundles"
+    ),
+    repeats: Annotated[int, typer.Option(help="Samples of each step.", min=2)] = 100,
+    threads: Annotated[int, typer.Option(help="Of every engine.", min=1)] = 1,
+    out: Out = Path("comparison"),
+    as_json: AsJson = False,
+) -> None:
+    """Export to every target at every quantisation, and compare: gate, size, speed, decisions. Goes on if stopped."""
+    from pixdraft.commands.progress import progress
+    from pixdraft.runtime.benchmark import Settings
+    from pixdraft.trials import exports as trial
+
+    models = model or ["emoji", "llamagen-xl-random"]
+    words = _command("exports", model=models, only=only, repeats=repeats, threads=threads)
+    settings = Settings(threads=threads, repeats=repeats)
+    with progress(as_json) as show:
+        result = trial.run(models, only or (), bundles, out, settings, words, lambda what: show(what, 0, None))
+    typer.echo(json.dumps(result, indent=2) if as_json else trial.table(result), nl=as_json)
+
+
 def _command(verb: str, **options: Any) -> str:
     """The command line that says the same, kept with a result."""
     words = ["pixdraft", "evaluate", *filter(None, [verb])]
