@@ -125,7 +125,7 @@ def check(job: Job) -> None:
     """
     preflight.check_destination(job.folder, job.force)
     preflight.check_packages(job.exporter)
-    preflight.check_recipe(job.exporter, job.recipe, job.source.layers)
+    job.recipe.check(job.exporter.target, job.exporter.schemes, job.source.layers)
     preflight.check_room(job.source, job.folder)
 
 

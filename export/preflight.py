@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pixdraft.export.errors import ExportError
 from pixdraft.export.exporters import Exporter
-from pixdraft.export.recipe import FLOAT, Recipe
+from pixdraft.export.recipe import Recipe
 from pixdraft.export.source import Source
 from pixdraft.runtime.manifest import NAME
 
@@ -41,7 +41,7 @@ def choose(exporter: Exporter, quant: str | None, recipe: Path | None, *, sensit
     chosen = Recipe(str(quant)) if recipe is None else Recipe.read(recipe)
     if quant is not None and quant != chosen.scheme:
         raise ExportError(f"--quant {quant} is not the scheme of {recipe}, {chosen.scheme}: leave --quant out")
-    check_recipe(exporter, chosen, None)
+    chosen.check(exporter.target, exporter.schemes, None)
     return chosen
 
 
@@ -85,22 +85,6 @@ def check_destination(folder: Path, force: bool) -> None:
         raise ExportError(f"{folder} holds other files than a bundle's: name another folder with --out")
     if not force:
         raise ExportError(f"{folder} is there already: name another folder with --out, or replace it with --force")
-
-
-def check_recipe(exporter: Exporter, recipe: Recipe, layers: tuple[str, ...] | None) -> None:
-    """Refuse schemes that are not the target's, and layers that the draft has not (None: not known yet).
-
-    Raises:
-        ExportError: naming the scheme or layer, and those there are.
-    """
-    schemes = ", ".join(exporter.schemes)
-    if recipe.scheme not in exporter.schemes:
-        raise ExportError(f"--quant {recipe.scheme} is not known for {exporter.target}: choose one of {schemes}")
-    for layer, scheme in recipe.overrides.items():
-        if layers is not None and layer not in layers:
-            raise ExportError(f"the recipe names the layer {layer!r}: the draft has {', '.join(layers)}")
-        if scheme not in (*exporter.schemes, FLOAT):
-            raise ExportError(f"the recipe gives {layer} the scheme {scheme!r}: choose one of {schemes} or {FLOAT}")
 
 
 def check_room(source: Source, folder: Path) -> None:

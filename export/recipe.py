@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +31,21 @@ class Recipe:
     def of(self, layer: str) -> str:
         """Scheme of a layer."""
         return self.overrides.get(layer, self.scheme)
+
+    def check(self, target: str, schemes: Sequence[str], layers: Sequence[str] | None) -> None:
+        """Refuse schemes that are not a target's, and layers that a draft has not (None: not known yet).
+
+        Raises:
+            ExportError: naming the scheme or layer, and those there are.
+        """
+        known = ", ".join(schemes)
+        if self.scheme not in schemes:
+            raise ExportError(f"--quant {self.scheme} is not known for {target}: choose one of {known}")
+        for layer, scheme in self.overrides.items():
+            if layers is not None and layer not in layers:
+                raise ExportError(f"the recipe names the layer {layer!r}: the draft has {', '.join(layers)}")
+            if scheme not in (*schemes, FLOAT):
+                raise ExportError(f"the recipe gives {layer} the scheme {scheme!r}: choose one of {known} or {FLOAT}")
 
     @classmethod
     def read(cls, path: Path) -> Recipe:

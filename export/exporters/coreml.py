@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from pixdraft.export.errors import ExportError
 from pixdraft.export.exporters import BLOCK, Artefact
 from pixdraft.export.graph import OUTPUTS, DraftGraph, PictureGraph
+from pixdraft.export.mil import STATE_WRITE, count_operators
 from pixdraft.export.recipe import FLOAT, Recipe
 from pixdraft.export.rounding import round_to_levels, round_to_palette
 from pixdraft.export.source import Source
@@ -62,6 +63,7 @@ class CoreMLExporter:
         with quiet():
             _export_draft(_rounded(graph, schemes), schemes, folder / "draft.mlpackage")
             _export_decoder(source, decoder, folder / "decoder.mlpackage")
+        check_states(folder / "draft.mlpackage", graph.config.layers)
         return Artefact("draft.mlpackage", "decoder.mlpackage", {"functions": dict(FUNCTIONS)})
 
     def mirror(self, source: Source, recipe: Recipe) -> DraftGraph:
@@ -72,14 +74,7 @@ class CoreMLExporter:
     def _schemes(self, graph: DraftGraph, recipe: Recipe) -> dict[str, str]:
         """Scheme of every linear layer by name; small ones stay float16 unless the recipe names them."""
         layers = {name: module for name, module in graph.named_modules() if isinstance(module, nn.Linear)}
-        for name, scheme in (("", recipe.scheme), *recipe.overrides.items()):
-            if name and name not in layers:
-                raise ExportError(f"the recipe names {name}, the draft has no such layer: {', '.join(layers)}")
-            if scheme not in (*self.schemes, FLOAT):
-                raise ExportError(
-                    f"coreml knows no quantisation {scheme}: choose one of {', '.join(self.schemes)}"
-                    + (f" or {FLOAT} for {name}" if name else "")
-                )
+        recipe.check(self.target, self.schemes, tuple(layers))
         chosen = {}
         for name, layer in layers.items():
             small = layer.weight.numel() <= _SMALL and name not in recipe.overrides
@@ -171,6 +166,20 @@ def _export_draft(graph: DraftGraph, schemes: dict[str, str], path: Path) -> Non
             described.add_function(part, src_function_name="main", target_function_name=name)
         described.default_function_name = next(iter(FUNCTIONS))
         ct.utils.save_multifunction(described, str(path))
+
+
+def check_states(path: Path, layers: int) -> None:
+    """Refuse a draft of which a function does not write keys and values of every layer.
+
+    Raises:
+        ExportError: the converter has dropped writes, which it is known to do without a word.
+    """
+    for name, counts in count_operators(path).items():
+        if (written := counts[STATE_WRITE]) < 2 * layers:
+            raise ExportError(
+                f"the converter dropped writes of the cache: {name} has {written} of {2 * layers}: install the "
+                "versions that constraints.txt names"
+            )
 
 
 def _export_decoder(source: Source, scheme: str, path: Path) -> None:

@@ -59,14 +59,7 @@ class ExecutorchExporter:
 
     def _schemes(self, graph: DraftGraph, recipe: Recipe) -> dict[str, str]:
         layers = [name for name, module in graph.named_modules() if isinstance(module, nn.Linear)]
-        for name, scheme in (("", recipe.scheme), *recipe.overrides.items()):
-            if name and name not in layers:
-                raise ExportError(f"the recipe names {name}, the draft has no such layer: {', '.join(layers)}")
-            if scheme not in (*self.schemes, FLOAT):
-                raise ExportError(
-                    f"executorch knows no quantisation {scheme}: choose one of {', '.join(self.schemes)}"
-                    + (f" or {FLOAT} for {name}" if name else "")
-                )
+        recipe.check(self.target, self.schemes, layers)
         return schemes_by_layer(graph, recipe.scheme, recipe.overrides)
 
 

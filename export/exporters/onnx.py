@@ -76,14 +76,7 @@ class OnnxExporter:
     def _schemes(self, graph: DraftGraph, recipe: Recipe) -> dict[str, str]:
         """Scheme of every linear layer by name."""
         layers = [name for name, module in graph.named_modules() if isinstance(module, nn.Linear)]
-        if unknown := sorted(set(recipe.overrides) - set(layers)):
-            raise ExportError(f"the recipe names {unknown[0]}, the draft has no such layer: {', '.join(layers)}")
-        for layer, scheme in (("", recipe.scheme), *recipe.overrides.items()):
-            if scheme not in (*self.schemes, FLOAT):
-                raise ExportError(
-                    f"onnx knows no quantisation {scheme}: choose one of {', '.join(self.schemes)}"
-                    + (f" or {FLOAT} for {layer}" if layer else "")
-                )
+        recipe.check(self.target, self.schemes, layers)
         return {
             layer: FLOAT if layer in _KEPT and layer not in recipe.overrides else recipe.of(layer) for layer in layers
         }

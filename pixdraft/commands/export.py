@@ -53,6 +53,7 @@ def export(
     from pixdraft.export.errors import GateFailed
     from pixdraft.export.exporters import exporter
     from pixdraft.export.gate import thresholds
+    from pixdraft.export.lock import alone
     from pixdraft.export.recipe import Recipe
     from pixdraft.export.source import load
 
@@ -63,7 +64,7 @@ def export(
     preflight.check_destination(folder, force or sensitivity)
     preflight.check_packages(made_by)
     try:
-        with progress(as_json) as show:
+        with alone(folder), progress(as_json) as show:
             show("loading", 0, None)
             source = load(model)
 

@@ -220,9 +220,9 @@ def test_a_dropped_state_is_seen(
 @pytest.mark.parametrize(
     ("recipe", "told"),
     [
-        (Recipe("pal4"), "executorch knows no quantisation pal4: choose one of fp32, 8da8w, 8da4w, int8"),
-        (Recipe("8da4w", {"output": "int3"}), "knows no quantisation int3: .* or float for output"),
-        (Recipe("8da4w", {"head": "8da8w"}), "names head, the draft has no such layer: layers.0.attention.wqkv,"),
+        (Recipe("pal4"), "--quant pal4 is not known for executorch: choose one of fp32, 8da8w, 8da4w, int8"),
+        (Recipe("8da4w", {"output": "int3"}), "gives output the scheme 'int3': choose one of .* or float"),
+        (Recipe("8da4w", {"head": "8da8w"}), "names the layer 'head': the draft has layers.0.attention.wqkv,"),
         (Recipe("8da4w", decoder="8da4w"), "decoder cannot be exported as 8da4w for executorch: choose fp32 or int8"),
     ],
 )

@@ -327,11 +327,13 @@ def test_radii_are_softplus_without_softplus(source: Source) -> None:
 
 
 def test_unknown_schemes_and_layers_are_refused(source: Source, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match=r"no quantisation 8da4w: choose one of fp32, fp16, int8, int8b, int4$"):
+    with pytest.raises(
+        ExportError, match=r"--quant 8da4w is not known for onnx: choose one of fp32, fp16, int8, int8b, int4$"
+    ):
         EXPORTER.export(source, Recipe("8da4w"), tmp_path)
-    with pytest.raises(ExportError, match=r"no quantisation pal4: choose one of .* or float for output"):
+    with pytest.raises(ExportError, match=r"gives output the scheme 'pal4': choose one of .* or float"):
         EXPORTER.export(source, Recipe("int4", {"output": "pal4"}), tmp_path)
-    with pytest.raises(ExportError, match=r"names layers\.7\.w, the draft has no such layer: layers\.0\.attention"):
+    with pytest.raises(ExportError, match=r"names the layer 'layers\.7\.w': the draft has layers\.0\.attention"):
         EXPORTER.export(source, Recipe("int4", {"layers.7.w": "float"}), tmp_path)
     with pytest.raises(ExportError, match="decoder cannot be exported as int4 for onnx: choose fp32, fp16 or int8"):
         EXPORTER.export(source, Recipe("int4", decoder="int4"), tmp_path)

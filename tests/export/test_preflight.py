@@ -13,7 +13,7 @@ from eager_target import EagerExporter
 from pixdraft.export import preflight
 from pixdraft.export.errors import ExportError
 from pixdraft.export.exporters import exporter
-from pixdraft.export.preflight import check_destination, check_packages, check_recipe, check_room, choose, free_memory
+from pixdraft.export.preflight import check_destination, check_packages, check_room, choose, free_memory
 from pixdraft.export.recipe import Recipe
 from pixdraft.export.source import Source
 from pixdraft.runtime.manifest import NAME
@@ -71,8 +71,8 @@ def test_options_that_do_not_go_together(
 )
 def test_recipes_that_do_not_fit(source: Source, recipe: Recipe, said: str) -> None:
     with pytest.raises(ExportError, match=said):
-        check_recipe(EAGER, recipe, source.layers)
-    check_recipe(EAGER, Recipe("int4", {"output": "float", "message.bounds": "int8"}), source.layers)
+        recipe.check(EAGER.target, EAGER.schemes, source.layers)
+    Recipe("int4", {"output": "float", "message.bounds": "int8"}).check(EAGER.target, EAGER.schemes, source.layers)
 
 
 @pytest.mark.parametrize(

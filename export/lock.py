@@ -1,0 +1,44 @@
+"""One export at a time for a destination: two would write into the same work folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pixdraft.export.errors import ExportError
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such lock; there it is the user who takes care
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a destination for as long as the block lasts. A process that dies lets go of it.
+
+    Args:
+        folder: of the bundle; ``.NAME.lock`` beside it is what is held.
+
+    Raises:
+        ExportError: another export holds it, or nothing can be written there.
+    """
+    path = folder.parent / f".{folder.name}.lock"
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        raise ExportError(f"{path} cannot be written ({error.strerror}): name another folder with --out") from error
+    with file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise ExportError(
+                    f"another export to {folder} is under way: wait for it, or name another folder with --out"
+                ) from error
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
