@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pixdraft.export import delegation, preflight, reference
+from pixdraft.export import delegation, preflight, reference, timing
 from pixdraft.export.card import card
 from pixdraft.export.description import CARD, GOLDEN, TABLES, code, describe, tools
 from pixdraft.export.engines import open_draft
@@ -139,8 +139,9 @@ def prepare(job: Job, show: Show) -> tuple[Manifest, Report]:
     golden_of, files = partial(_write_golden, job, manifest, pictures), (f"{CONTENT}/{GOLDEN}", REFERENCE)
     stages.run("golden", {"pictures": drawn}, ("export", "tables"), files, golden_of)
     judged = stages.run("artefact", {}, ("golden",), (), partial(_judge_artefact, job, manifest))
-    manifest = _changed(manifest, parity={"engine": judged["ran"]})
-    measures = [*_measures(judged), delegation.measure(made.delegation)]
+    delegated = delegation.timed(made.delegation, judged["seconds"])
+    manifest = _changed(manifest, parity={"engine": judged["ran"]}, delegation=delegated)
+    measures = [*_measures(judged), delegation.measure(delegated), delegation.measure_time(delegated)]
     if pictures is None:
         reason = "random weights draw nothing that could be judged"
     elif job.thresholds.judge(measures).failed:  # NaN would end the look at quality
@@ -257,7 +258,10 @@ def _judge_artefact(job: Job, manifest: Manifest) -> Result:
     found = [*artefact.measure(draft, values), *artefact.compared_with_export(draft, values)]
     if not any(m.name == "mirror" for m in found):
         found.append(Measure("mirror", None, "this target gives no pass over the same quantised weights"))
-    return {"measures": [asdict(m) for m in found], "ran": draft.ran}
+    ran = draft.ran
+    del draft  # large models are in memory once
+    seconds = timing.measure(job.content, manifest, values.cases[0], job.threads)
+    return {"measures": [asdict(m) for m in found], "ran": ran, "seconds": seconds}
 
 
 def _judge_quality(job: Job, manifest: Manifest, pictures: Drawn, show: Show) -> Result:

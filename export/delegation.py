@@ -16,13 +16,14 @@ class Delegation:
     Attributes:
         model: "draft" or "decoder".
         delegated, left: how many of each operator the backend took over, and left.
-        seconds: time by operator, where the backend can tell.
+        seconds: median time of one row (draft) or one picture (decoder) by operator, under "delegated" and "left";
+            empty where the engine cannot tell. A backend that tells no more than its sum is one entry.
     """
 
     model: str
     delegated: Mapping[str, int]
     left: Mapping[str, int]
-    seconds: Mapping[str, float]
+    seconds: Mapping[str, Mapping[str, float]]
 
     @property
     def share(self) -> float:
@@ -33,8 +34,15 @@ class Delegation:
     @property
     def time_share(self) -> float | None:
         """Of the time, what was spent in operators that the backend took over; None where it cannot tell."""
-        whole = sum(self.seconds.values())
-        return sum(self.seconds.get(name, 0.0) for name in self.delegated) / whole if whole else None
+        taken, left = (sum(self.seconds.get(part, {}).values()) for part in ("delegated", "left"))
+        return taken / (taken + left) if taken + left else None
+
+    @property
+    def slowest(self) -> list[tuple[str, float]]:
+        """Operators by their share of the time, the largest first; one that was taken over and left counts twice."""
+        times = [pair for part in self.seconds.values() for pair in part.items()]
+        whole = sum(spent for _, spent in times)
+        return sorted(((name, spent / whole) for name, spent in times if spent), key=lambda pair: -pair[1])
 
 
 def read(values: Mapping[str, Mapping[str, Any]]) -> tuple[Delegation, ...]:
@@ -45,6 +53,16 @@ def read(values: Mapping[str, Mapping[str, Any]]) -> tuple[Delegation, ...]:
     )
 
 
+def timed(
+    values: Mapping[str, Mapping[str, Any]], seconds: Mapping[str, Mapping[str, Mapping[str, float]]]
+) -> dict[str, dict[str, Any]]:
+    """The same values with the time by operator of each model, for a manifest; without a time as they were."""
+    return {
+        model: {**parts, "seconds": seconds[model]} if seconds.get(model) else dict(parts)
+        for model, parts in values.items()
+    }
+
+
 def measure(values: Mapping[str, Mapping[str, Any]]) -> Measure:
     """The least share of the models, for the gate."""
     found = read(values)
@@ -53,3 +71,13 @@ def measure(values: Mapping[str, Mapping[str, Any]]) -> Measure:
     least = min(found, key=lambda d: d.share)
     left = ", ".join(f"{count} {name}" for name, count in sorted(least.left.items(), key=lambda item: -item[1])[:5])
     return Measure("delegated", least.share, f"the {least.model} leaves {left}" if left else "nothing is left")
+
+
+def measure_time(values: Mapping[str, Mapping[str, Any]]) -> Measure:
+    """The least share of the models' time, for the gate."""
+    found = [(share, d) for d in read(values) if (share := d.time_share) is not None]
+    if not found:
+        return Measure("delegated_time", None, "the engine does not tell where its time goes")
+    share, least = min(found, key=lambda pair: pair[0])
+    spent = ", ".join(f"{part:.1%} {name}" for name, part in least.slowest[:5])
+    return Measure("delegated_time", share, f"the {least.model}'s time is {spent}")

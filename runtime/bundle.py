@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
-from pixdraft.runtime.backends.exported import Engine, ExportedDraft
+from pixdraft.runtime.backends.exported import Engine, ExportedDraft, Timed
 from pixdraft.runtime.errors import BundleError
 from pixdraft.runtime.files import read_arrays
 from pixdraft.runtime.manifest import NAME, Manifest, read
@@ -15,7 +17,7 @@ ENGINES = {
     "coreml": "pixdraft.runtime.backends.coreml_backend",
     "onnx": "pixdraft.runtime.backends.onnx_backend",
 }
-"""The module of each target; it holds ``open_engine(folder, manifest, threads) -> Engine``."""
+"""The module of each target: ``open_engine(folder, manifest, threads) -> Engine``, and ``open_timed`` if it can."""
 
 
 def open_bundle(folder: Path | str, threads: int = 1) -> ExportedDraft:
@@ -43,9 +45,24 @@ def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> Engine:
     Raises:
         BundleError: nothing here runs its target.
     """
+    engine: Engine = _module(folder, manifest).open_engine(folder, manifest, threads)
+    return engine
+
+
+def open_timed(folder: Path, manifest: Manifest, threads: int = 1) -> Timed | None:
+    """The same engine with a clock in it, where the target has such a thing.
+
+    Raises:
+        BundleError: nothing here runs its target.
+    """
+    opens: Callable[[Path, Manifest, int], Timed] | None
+    opens = getattr(_module(folder, manifest), "open_timed", None)
+    return None if opens is None else opens(folder, manifest, threads)
+
+
+def _module(folder: Path, manifest: Manifest) -> ModuleType:
     if (module := ENGINES.get(manifest.target)) is None:
         raise BundleError(
             f"{folder / NAME} is for {manifest.target!r}, this pixdraft runs {', '.join(ENGINES)}: update pixdraft"
         )
-    engine: Engine = import_module(module).open_engine(folder, manifest, threads)
-    return engine
+    return import_module(module)

@@ -66,7 +66,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         facts: what the backend alone needs to know.
         files: SHA-256 (hex) by path; every file of the folder but this one.
         tools: versions that made it. minimum: least versions that run it.
-        delegation: operators that the backend took over and left, by model.
+        delegation: operators that the backend took over and left, by model: how many, and under ``seconds`` their
+            median time in one row or one picture, where the engine can tell.
         parity: what the gate measured, with its thresholds.
     """
 

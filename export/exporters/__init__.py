@@ -28,7 +28,7 @@ class Artefact:
         draft, decoder: of the two models, paths below the folder it was given (files or package folders).
         facts: what the backend needs to know to run them, and nothing else does (plain JSON values).
         delegation: operators that the backend takes over and those it leaves, if the target has such a thing:
-            ``{"draft": {"delegated": {op: count}, "left": {op: count}}, "decoder": {...}}``.
+            ``{"draft": {"delegated": {op: count}, "left": {op: count}}, "decoder": {...}}``. The gate adds their time.
     """
 
     draft: str

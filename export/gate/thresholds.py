@@ -9,7 +9,7 @@ from pixdraft.export.errors import ExportError
 from pixdraft.export.gate.report import Measure, Report, Row
 from pixdraft.export.recipe import FLOAT, Recipe
 
-AT_LEAST = frozenset({"psnr", "top1", "delegated"})
+AT_LEAST = frozenset({"psnr", "top1", "delegated", "delegated_time"})
 """Checks whose value must reach the bound; all others must stay below it."""
 
 
@@ -36,6 +36,7 @@ class Thresholds:
         calls: change of the share of tokens that go through the cloud, in a CIAR run at one tau, beyond chance.
         accept: what the share of asked tokens that the cloud accepts loses, in that run, beyond chance.
         delegated: share of operators that the backend takes over, at least.
+        delegated_time: share of the time that is spent in those, at least.
     """
 
     eager: float
@@ -56,6 +57,7 @@ class Thresholds:
     repeat: float = 0.0
     machine: float = 0.05
     delegated: float = 0.0
+    delegated_time: float = 0.0
 
     def with_changes(self, changes: Iterable[str]) -> Thresholds:
         """With bounds from the command line, each ``name=value``.

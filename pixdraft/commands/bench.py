@@ -57,6 +57,8 @@ def table(results: dict[str, Any]) -> Table:
     """The figures for people; milliseconds."""
     from rich.table import Table
 
+    from pixdraft.export.delegation import read
+
     made = results["bundle"]
     shown = Table(
         box=None,
@@ -89,6 +91,10 @@ def table(results: dict[str, Any]) -> Table:
     fact("floor of a step", f"{floor['step'] * 1e3:.3f}", f"ms at {floor['bandwidth'] / 1e9:.1f} GB/s")
     fact("step over floor", f"{floor['ratio']:.2f}", "times")
     fact("peak memory", f"{memory['peak'] / 1e6:.0f}", f"MB, {memory['before'] / 1e6:.0f} before the bundle")
+    for one in read(made.get("delegation", {})):
+        if one.time_share is not None:
+            slowest = ", ".join(f"{name} {share:.0%}" for name, share in one.slowest[:3])
+            fact(f"{one.model} delegated", f"{one.time_share:.1%}", f"of the time where it was made: {slowest}")
     for name, value in results["ran"].items():
         fact(name, str(value), "")
     return shown

@@ -46,16 +46,18 @@ def tried(candidates: Sequence[Tried]) -> None:
 
 
 def delegation(values: Mapping[str, Mapping[str, Any]]) -> None:
-    """Operators that the backend took over and left, by model."""
+    """Operators that the backend took over and left, by model, and where the time goes."""
     from pixdraft.export.delegation import read
 
     rows = []
     for one in read(values):
         time = "" if one.time_share is None else f"{one.time_share:.1%}"
         left = ", ".join(f"{count} {name}" for name, count in sorted(one.left.items(), key=lambda item: -item[1]))
-        rows.append((one.model, f"{one.share:.1%}", time, str(sum(one.delegated.values())), left or "nothing"))
+        slowest = ", ".join(f"{name} {share:.1%}" for name, share in one.slowest[:4])
+        taken = str(sum(one.delegated.values()))
+        rows.append((one.model, f"{one.share:.1%}", time, taken, left or "nothing", slowest))
     if rows:
-        _print(("model", "delegated", "of the time", "operators", "left"), rows)
+        _print(("model", "delegated", "of the time", "operators", "left", "most time in"), rows)
 
 
 def facts(values: Mapping[str, str]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import weakref
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,18 @@ from numpy.typing import NDArray
 
 from pixdraft.runtime.backends import DraftOutput
 from pixdraft.runtime.backends.executorch_library import library
+from pixdraft.runtime.backends.exported import Seconds
 from pixdraft.runtime.errors import BundleError
 from pixdraft.runtime.manifest import NAME, Manifest
 
 STEP, BLOCK, PICTURE = "step", "block", "forward"
 """Methods: of the draft for one row and for several, and of the decoder."""
+
+BACKEND = "XNNPACK"
+BOOKKEEPING = "bookkeeping"
+"""What has no name: ExecuTorch's own views of tensors and arithmetic on their sizes."""
+
+_DELEGATE, _KERNEL = "DELEGATE_CALL", "native_call_"
 
 
 class Program:
@@ -27,15 +36,16 @@ class Program:
         path: of the file.
         threads: that its methods may compute with.
         pooled: hold weights that several methods share once.
+        timed: measure the time of operators, for `seconds`; it costs microseconds a run.
 
     Raises:
         BundleError: ExecuTorch refuses the file.
     """
 
-    def __init__(self, path: Path, threads: int = 1, pooled: bool = False) -> None:
+    def __init__(self, path: Path, threads: int = 1, pooled: bool = False, timed: bool = False) -> None:
         self.path = path
         self._library = library()
-        self._handle = self._library.pixdraft_open(str(path).encode(), threads, pooled)
+        self._handle = self._library.pixdraft_open(str(path).encode(), threads, pooled, timed)
         if not self._handle:
             raise self._refused()
         weakref.finalize(self, self._library.pixdraft_close, self._handle)
@@ -51,9 +61,39 @@ class Program:
             raise self._refused()
         return Method(self, number)
 
+    def clear(self) -> None:
+        """Forget the time of the runs so far."""
+        self._library.pixdraft_clear(self._handle)
+
+    def seconds(self) -> Seconds:
+        """Median seconds of a run since `clear`, by operator as `export.delegation` counts them.
+
+        What the delegate took over is one entry; empty where the program is not timed.
+        """
+        delegated: dict[str, float] = {}
+        left: dict[str, float] = {}
+        name = ctypes.c_char_p()
+        for place in itertools.count():
+            spent = self._library.pixdraft_seconds(self._handle, place, ctypes.byref(name))
+            if spent < 0 or name.value is None:
+                break
+            told = name.value.decode()
+            times, operator = (delegated, BACKEND) if told == _DELEGATE else (left, _operator(told))
+            times[operator] = times.get(operator, 0.0) + spent
+        return {"delegated": delegated, "left": left}
+
     def _refused(self) -> BundleError:
         told = self._library.pixdraft_error().decode()
         return BundleError(f"ExecuTorch cannot run {self.path} ({told}): export the bundle again")
+
+
+def _operator(told: str) -> str:
+    """``sum`` of native_call_sum.IntList_out, ``llama.custom_sdpa`` of native_call_llama::custom_sdpa.out."""
+    if not told.startswith(_KERNEL):
+        return BOOKKEEPING
+    library, _, rest = told.removeprefix(_KERNEL).rpartition("::")
+    short = rest.partition(".")[0]
+    return short if library in ("", "aten") else f"{library}.{short}"
 
 
 class Method:
@@ -115,21 +155,25 @@ class ExecutorchEngine:
         rows: the most that a run takes.
         dim: width of the embeddings.
         threads: that it may compute with.
+        timed: tell where the time goes, see `pixdraft.runtime.backends.exported.Timed`.
 
     Raises:
         BundleError: a file cannot be run.
     """
 
-    def __init__(self, draft: Path, decoder: Path, rows: int, dim: int, threads: int = 1) -> None:
+    def __init__(self, draft: Path, decoder: Path, rows: int, dim: int, threads: int = 1, timed: bool = False) -> None:
         self.sizes = tuple(range(1, rows + 1))
         self.ran = {
             "engine": "ExecuTorch",
             "executorch": version("executorch"),
-            "backend": "XNNPACK",
+            "backend": BACKEND,
             "threads": threads,
         }
-        program = Program(draft, threads, pooled=True)
-        self._methods = {name: program.method(name) for name in (STEP, BLOCK)}
+        self._programs = {
+            "draft": Program(draft, threads, pooled=True, timed=timed),
+            "decoder": Program(decoder, threads, timed=timed),
+        }
+        self._methods = {name: self._programs["draft"].method(name) for name in (STEP, BLOCK)}
         self._x = {name: np.zeros((most, dim), np.float32) for name, most in ((STEP, 1), (BLOCK, rows))}
         self._at = np.zeros((2, 1), np.int64)  # slot, place
         for method in self._methods.values():
@@ -137,7 +181,7 @@ class ExecutorchEngine:
                 method.bind(1 + i, part)
         self._rows = {STEP: 0, BLOCK: 0}
         self._outputs: dict[int, DraftOutput] = {}
-        self._decoder = Program(decoder, threads).method(PICTURE)
+        self._decoder = self._programs["decoder"].method(PICTURE)
         self._pixels: NDArray[np.float32] | None = None
 
     def run(self, x: NDArray[np.float32], slot: int, place: int) -> DraftOutput:
@@ -165,8 +209,17 @@ class ExecutorchEngine:
         side = int((flat.size // 3) ** 0.5)
         return flat.reshape(3, side, side).copy()
 
+    def clear(self) -> None:
+        """See `Timed.clear`."""
+        for program in self._programs.values():
+            program.clear()
 
-def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> ExecutorchEngine:
+    def seconds(self) -> dict[str, Seconds]:
+        """See `Timed.seconds`; nothing where the engine is not timed."""
+        return {model: program.seconds() for model, program in self._programs.items()}
+
+
+def open_engine(folder: Path, manifest: Manifest, threads: int = 1, timed: bool = False) -> ExecutorchEngine:
     """The engine of a bundle.
 
     Raises:
@@ -176,4 +229,7 @@ def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> Executorc
     if not isinstance(rows, int) or rows < 2:
         raise BundleError(f"{folder / NAME} names no rows of a block: export the bundle again")
     draft, decoder = folder / manifest.draft, folder / manifest.decoder
-    return ExecutorchEngine(draft, decoder, rows, manifest.shapes.dim, threads)
+    return ExecutorchEngine(draft, decoder, rows, manifest.shapes.dim, threads, timed)
+
+
+open_timed = partial(open_engine, timed=True)

@@ -29,12 +29,14 @@ _COMPILERS = ("c++", "g++", "clang++")
 _LIBRARIES = ("executorch", "executorch_kernels_optimized", "executorch_backend_xnnpack", "executorch_threadpool")
 _HANDLE, _NUMBER = ctypes.c_void_p, ctypes.c_int
 _FUNCTIONS = {
-    "pixdraft_open": (_HANDLE, (ctypes.c_char_p, _NUMBER, _NUMBER)),
+    "pixdraft_open": (_HANDLE, (ctypes.c_char_p, _NUMBER, _NUMBER, _NUMBER)),
     "pixdraft_close": (None, (_HANDLE,)),
     "pixdraft_method": (_NUMBER, (_HANDLE, ctypes.c_char_p)),
     "pixdraft_bind": (_NUMBER, (_HANDLE, _NUMBER, _NUMBER, _HANDLE, ctypes.POINTER(ctypes.c_int32), _NUMBER)),
     "pixdraft_execute": (_NUMBER, (_HANDLE, _NUMBER)),
     "pixdraft_output": (ctypes.c_int64, (_HANDLE, _NUMBER, _NUMBER, ctypes.POINTER(_HANDLE))),
+    "pixdraft_seconds": (ctypes.c_double, (_HANDLE, _NUMBER, ctypes.POINTER(ctypes.c_char_p))),
+    "pixdraft_clear": (None, (_HANDLE,)),
     "pixdraft_error": (ctypes.c_char_p, ()),
 }
 
@@ -103,7 +105,7 @@ def _compile(folder: Path, path: Path) -> None:
     arguments = [
         *("-shared", "-fPIC", "-std=c++17", "-O3", "-fopenmp-simd", "-w"),
         # As the wheel's own build description has them.
-        *("-DC10_USING_CUSTOM_GENERATED_MACROS", "-DET_USE_THREADPOOL"),
+        *("-DC10_USING_CUSTOM_GENERATED_MACROS", "-DET_USE_THREADPOOL", "-DET_EVENT_TRACER_ENABLED"),
         *(f"-I{include}", f"-I{include / 'executorch/runtime/core/portable_type/c10'}"),
         *(str(source) for source in _SOURCES if source.suffix == ".cpp"),
         *(f"-L{libraries}", f"-Wl,-rpath,{libraries}"),

@@ -2,6 +2,8 @@
 
 #include "executorch_shim.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -13,6 +15,7 @@
 #include <executorch/extension/tensor/tensor.h>
 #include <executorch/extension/threadpool/threadpool_guard.h>
 #include <executorch/runtime/backend/backend_options_map.h>
+#include <executorch/runtime/core/event_tracer_hooks.h>
 #include <executorch/runtime/core/exec_aten/util/tensor_util.h>
 #include <executorch/runtime/kernel/kernel_runtime_context.h>
 #include <executorch/runtime/kernel/operator_registry.h>
@@ -43,6 +46,7 @@ using executorch::runtime::EValue;
 using executorch::runtime::Kernel;
 using executorch::runtime::KernelRuntimeContext;
 using executorch::runtime::Span;
+using executorch::runtime::internal::EventTracerProfileOpScope;
 
 thread_local std::string last_error;
 
@@ -119,6 +123,7 @@ bool plain(const Tensor& t) {
 // llama::custom_sdpa.out(query, key, value, start, mask, dropout, causal, scale, *, out), all [1, n, heads, width].
 // Phones have it from ExecuTorch's own LLM kernels; the Python wheel links those to torch, so it is here again.
 void custom_sdpa(KernelRuntimeContext& context, Span<EValue*> arguments) {
+  const EventTracerProfileOpScope told(context.internal_event_tracer(), "native_call_llama::custom_sdpa.out");
   const Tensor query = arguments[0]->toTensor();
   const Tensor keys = arguments[1]->toTensor(), values = arguments[2]->toTensor();
   const int64_t start = arguments[3]->toInt();
@@ -146,6 +151,7 @@ void custom_sdpa(KernelRuntimeContext& context, Span<EValue*> arguments) {
 
 // llama::update_cache.out(value, cache, start, *, out): rows of value into the cache's slots from `start` on.
 void update_cache(KernelRuntimeContext& context, Span<EValue*> arguments) {
+  const EventTracerProfileOpScope told(context.internal_event_tracer(), "native_call_llama::update_cache.out");
   const Tensor value = arguments[0]->toTensor();
   Tensor cache = arguments[1]->toTensor();
   const int64_t start = arguments[2]->toInt();
@@ -162,10 +168,116 @@ void update_cache(KernelRuntimeContext& context, Span<EValue*> arguments) {
 std::vector<Kernel> kernels() {
   std::vector<Kernel> all{
       Kernel("llama::custom_sdpa.out", custom_sdpa), Kernel("llama::update_cache.out", update_cache)};
-  const auto registered = executorch::runtime::get_registered_kernels();
-  all.insert(all.end(), registered.begin(), registered.end());
+  const size_t own = all.size();
+  for (const Kernel& other : executorch::runtime::get_registered_kernels()) {
+    // Where torch is loaded, the wheel's own of that name may be registered too, and the last of a name is taken.
+    const auto same = [&](const Kernel& kernel) { return std::strcmp(kernel.name_, other.name_) == 0; };
+    if (std::none_of(all.begin(), all.begin() + own, same)) all.push_back(other);
+  }
   return all;
 }
+
+// The time of operators by name, of each run. The runtime announces each instruction, a call of an operator or of a
+// delegate, and within the former the kernel announces its name.
+class OperatorClock final : public executorch::runtime::EventTracer {
+ public:
+  using Index = executorch::runtime::DelegateDebugIntId;
+  using Ticks = et_timestamp_t;
+
+  struct Spent {
+    std::string name;
+    std::vector<int64_t> nanoseconds;  // by run
+  };
+
+  std::vector<Spent> spent;
+
+  void begin_run() {
+    ++runs_;
+    for (Spent& one : spent) one.nanoseconds.push_back(0);
+  }
+
+  void clear() {
+    runs_ = 0;
+    spent.clear();
+  }
+
+  // A run is stopped now and then by whatever else the machine does, hence no mean.
+  double median_seconds(size_t place) const {
+    std::vector<int64_t> sorted = spent[place].nanoseconds;
+    if (sorted.empty()) return 0.0;
+    std::sort(sorted.begin(), sorted.end());
+    const size_t half = sorted.size() / 2;
+    return (sorted[half] + sorted[(sorted.size() - 1) / 2]) * 0.5e-9;
+  }
+
+  executorch::runtime::EventTracerEntry start_profiling(
+      const char* name, executorch::runtime::ChainID, executorch::runtime::DebugHandle) override {
+    executorch::runtime::EventTracerEntry entry{};
+    entry.event_id = kOther;
+    if (std::strncmp(name, "native_call_", 12) == 0) {
+      kernel_ = at(name);
+    } else if (std::strcmp(name, "OPERATOR_CALL") == 0 || std::strcmp(name, "DELEGATE_CALL") == 0) {
+      entry.event_id = at(name);
+      kernel_ = kOther;
+      telling_ = told_ = 0;
+    }
+    entry.start_time = now();
+    return entry;
+  }
+
+  void end_profiling(executorch::runtime::EventTracerEntry entry) override {
+    const int64_t end = now();
+    if (entry.event_id == kOther || !runs_) return;
+    // What a kernel did not name, such as a view or arithmetic on sizes, stays under OPERATOR_CALL.
+    const int64_t place = kernel_ == kOther ? entry.event_id : kernel_;
+    spent[place].nanoseconds.back() += end - static_cast<int64_t>(entry.start_time) - telling_;
+  }
+
+  // A delegate that is timed tells of each of its operators when it is done, in whole microseconds: too coarse to be of
+  // use, and that it takes time to tell is not the model's fault.
+  void log_profiling_delegate(const char*, Index, Ticks, Ticks, const void*, size_t) override {
+    const int64_t time = now();
+    if (told_) telling_ += time - told_;
+    told_ = time;
+  }
+
+  // Nothing else is wanted.
+  using Logged = executorch::runtime::Result<bool>;
+  void create_event_block(const char*) override {}
+  executorch::runtime::EventTracerEntry start_profiling_delegate(const char*, Index) override { return {}; }
+  void end_profiling_delegate(executorch::runtime::EventTracerEntry, const void*, size_t) override {}
+  void track_allocation(executorch::runtime::AllocatorID, size_t) override {}
+  executorch::runtime::AllocatorID track_allocator(const char*) override { return 0; }
+  Logged log_evalue(const EValue&, executorch::runtime::LoggedEValueType) override { return false; }
+  Logged log_intermediate_output_delegate(const char*, Index, const Tensor&) override { return false; }
+  Logged log_intermediate_output_delegate(
+      const char*, Index, const executorch::runtime::ArrayRef<Tensor>) override {
+    return false;
+  }
+  Logged log_intermediate_output_delegate(const char*, Index, const int&) override { return false; }
+  Logged log_intermediate_output_delegate(const char*, Index, const bool&) override { return false; }
+  Logged log_intermediate_output_delegate(const char*, Index, const double&) override { return false; }
+  void set_delegation_intermediate_output_filter(executorch::runtime::EventTracerFilterBase*) override {}
+
+ private:
+  static constexpr int64_t kOther = -1;
+  size_t runs_ = 0;
+  int64_t kernel_ = kOther;
+  int64_t told_ = 0, telling_ = 0;
+
+  static int64_t now() {
+    const auto since = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
+  }
+
+  int64_t at(const char* name) {
+    for (size_t i = 0; i < spent.size(); ++i) {
+      if (spent[i].name == name) return static_cast<int64_t>(i);
+    }
+    spent.push_back({name, std::vector<int64_t>(runs_)});
+    return static_cast<int64_t>(spent.size()) - 1;
+  }
+};
 
 // Options of a program whose methods share their packed weights.
 executorch::runtime::LoadBackendOptionsMap& pool() {
@@ -186,6 +298,7 @@ struct pixdraft_program {
     std::string name;
     std::vector<EValue> outputs;
   };
+  std::unique_ptr<OperatorClock> clock;  // it must outlive the methods; none, and nothing is timed
   std::unique_ptr<Module> module;
   std::vector<LoadedMethod> methods;
   bool alone;  // one thread: no pool is made, and none is asked
@@ -201,8 +314,9 @@ struct pixdraft_program {
 
 extern "C" {
 
-pixdraft_program* pixdraft_open(const char* path, int threads, int pooled) {
+pixdraft_program* pixdraft_open(const char* path, int threads, int pooled, int timed) {
   auto program = std::make_unique<pixdraft_program>();
+  if (timed) program->clock = std::make_unique<OperatorClock>();
   program->alone = threads <= 1;
   if (!program->alone) {
     executorch::extension::threadpool::get_threadpool()->_unsafe_reset_threadpool(threads);
@@ -220,8 +334,8 @@ pixdraft_program* pixdraft_open(const char* path, int threads, int pooled) {
 void pixdraft_close(pixdraft_program* program) { delete program; }
 
 int pixdraft_method(pixdraft_program* program, const char* name) {
-  const Error error =
-      program->run([&] { return program->module->load_method(name, nullptr, nullptr, nullptr, kernels()); });
+  const Error error = program->run(
+      [&] { return program->module->load_method(name, nullptr, program->clock.get(), nullptr, kernels()); });
   if (error != Error::Ok) return failed(std::string("loading the method ") + name, error);
   program->methods.push_back({name, {}});
   return static_cast<int>(program->methods.size()) - 1;
@@ -241,6 +355,7 @@ int pixdraft_bind(pixdraft_program* program, int method, int input, void* data, 
 
 int pixdraft_execute(pixdraft_program* program, int method) {
   auto& chosen = program->methods[method];
+  if (program->clock) program->clock->begin_run();
   auto made = program->run([&] { return program->module->execute(chosen.name); });
   if (!made.ok()) return failed("running " + chosen.name, made.error());
   chosen.outputs = std::move(*made);
@@ -255,6 +370,16 @@ int64_t pixdraft_output(pixdraft_program* program, int method, int output, const
   const Tensor tensor = chosen.outputs[output].toTensor();
   *data = tensor.const_data_ptr();
   return tensor.numel();
+}
+
+double pixdraft_seconds(pixdraft_program* program, int place, const char** name) {
+  if (!program->clock || place < 0 || place >= static_cast<int>(program->clock->spent.size())) return -1.0;
+  *name = program->clock->spent[place].name.c_str();
+  return program->clock->median_seconds(place);
+}
+
+void pixdraft_clear(pixdraft_program* program) {
+  if (program->clock) program->clock->clear();
 }
 
 const char* pixdraft_error(void) { return last_error.c_str(); }

@@ -15,8 +15,9 @@ extern "C" {
 typedef struct pixdraft_program pixdraft_program;
 
 /* Opens a .pte file. `threads` is what its methods may compute with. `pooled` holds weights that several methods name
- * once; where one method names the same weight for unlike layers, it gains nothing and complains. NULL on failure. */
-pixdraft_program* pixdraft_open(const char* path, int threads, int pooled);
+ * once; where one method names the same weight for unlike layers, it gains nothing and complains.
+ * `timed` keeps the time of operators, for `pixdraft_seconds`; without it nothing is measured. NULL on failure. */
+pixdraft_program* pixdraft_open(const char* path, int threads, int pooled, int timed);
 
 void pixdraft_close(pixdraft_program* program);
 
@@ -34,6 +35,14 @@ int pixdraft_execute(pixdraft_program* program, int method);
 /* Where an output of the last run lies, and how many elements it has; -1 on failure.
  * The place stays the same from run to run; the next run of any method writes over what is there. */
 int64_t pixdraft_output(pixdraft_program* program, int method, int output, const void** data);
+
+/* Median seconds that a run of the program's methods spent in one of its operators, and that one's name, which lasts
+ * until the next run: DELEGATE_CALL for all that the delegate took over, native_call_OPERATOR for what it left, and
+ * OPERATOR_CALL for what has no name. `place` counts from 0; -1 past the last, or if the program is not timed. */
+double pixdraft_seconds(pixdraft_program* program, int place, const char** name);
+
+/* Forgets the time of all runs so far. */
+void pixdraft_clear(pixdraft_program* program);
 
 /* Why the last call of this thread failed. */
 const char* pixdraft_error(void);

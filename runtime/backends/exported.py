@@ -14,6 +14,9 @@ from pixdraft.runtime.errors import BundleError
 
 Tables = dict[str, NDArray[Any]]
 
+Seconds = dict[str, dict[str, float]]
+"""Time by operator, ``delegated`` to the target's backend and ``left`` to slower code."""
+
 
 class Engine(Protocol):
     """What runs the two exported models; it holds the KV cache of one picture.
@@ -34,6 +37,16 @@ class Engine(Protocol):
 
     def decode(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         """Pixels in about [-1, 1], float32 [3, H, W], of all T tokens."""
+
+
+class Timed(Engine, Protocol):
+    """An engine that also tells where the time of its runs goes. Telling takes time, so it is opened for that alone."""
+
+    def clear(self) -> None:
+        """Forget the runs so far."""
+
+    def seconds(self) -> dict[str, Seconds]:
+        """Median seconds of a run since `clear`, by operator, for "draft" and "decoder"; asked once, at the end."""
 
 
 class ExportedDraft:

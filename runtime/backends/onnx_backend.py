@@ -6,6 +6,9 @@ then writes keys and values in place, and a step copies nothing.
 
 from __future__ import annotations
 
+import json
+import tempfile
+from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixdraft.runtime.backends import DraftOutput
+from pixdraft.runtime.backends.exported import Seconds
 from pixdraft.runtime.errors import BundleError
 from pixdraft.runtime.manifest import Manifest
 
@@ -121,11 +125,81 @@ def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> OnnxEngin
     )
 
 
-def open_session(path: Path, threads: int = 1) -> Any:
+class TimedOnnxEngine(OnnxEngine):
+    """Implements `pixdraft.runtime.backends.exported.Timed`, by ONNX Runtime's own profiles of the two sessions.
+
+    Args:
+        draft, decoder, slots: see `OnnxEngine`; the sessions write profiles.
+        folder: of the profiles; it is removed with the engine.
+    """
+
+    def __init__(self, draft: Any, decoder: Any, slots: int, folder: tempfile.TemporaryDirectory[str]) -> None:
+        super().__init__(draft, decoder, slots)
+        self._folder = folder
+        self._runs = {"draft": 0, "decoder": 0}
+        self._cleared = dict(self._runs)
+
+    def run(self, x: NDArray[np.float32], slot: int, place: int) -> DraftOutput:
+        """See `Engine.run`."""
+        self._runs["draft"] += 1
+        return super().run(x, slot, place)
+
+    def decode(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+        """See `Engine.decode`."""
+        self._runs["decoder"] += 1
+        return super().decode(tokens)
+
+    def clear(self) -> None:
+        """See `Timed.clear`."""
+        self._cleared = dict(self._runs)
+
+    def seconds(self) -> dict[str, Seconds]:
+        """See `Timed.seconds`. ONNX Runtime counts whole microseconds: a short operator's time is too small."""
+        found = {}
+        for model, session in (("draft", self._draft), ("decoder", self._decoder)):
+            events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+            found[model] = by_operator(events, self._cleared[model])
+        self._folder.cleanup()
+        return found
+
+
+def by_operator(events: list[dict[str, Any]], skipped: int) -> Seconds:
+    """Median seconds of a run by operator, from a profile of ONNX Runtime; its backend runs all of them.
+
+    Args:
+        events: of the profile.
+        skipped: the first runs that do not count.
+    """
+    begun = sorted(event["ts"] for event in events if event["name"] == "model_run")[skipped:]
+    times: dict[str, list[float]] = {}
+    for event in events:
+        run = bisect_right(begun, event["ts"]) - 1
+        if run >= 0 and event["cat"] == "Node" and event["name"].endswith("_kernel_time"):
+            times.setdefault(event["args"]["op_name"], [0.0] * len(begun))[run] += event["dur"] * 1e-6
+    return {"delegated": {name: float(np.median(runs)) for name, runs in times.items()}, "left": {}}
+
+
+def open_timed(folder: Path, manifest: Manifest, threads: int = 1) -> TimedOnnxEngine:
+    """An engine that tells where its time goes.
+
+    Raises:
+        BundleError: see `open_engine`.
+    """
+    profiles = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    draft, decoder = (
+        open_session(folder / file, threads, profile=Path(profiles.name) / file)
+        for file in (manifest.draft, manifest.decoder)
+    )
+    return TimedOnnxEngine(draft, decoder, manifest.shapes.capacity, profiles)
+
+
+def open_session(path: Path, threads: int = 1, profile: Path | None = None) -> Any:
     """ONNX Runtime's session of a model file.
 
     Args:
+        path: of the file.
         threads: to compute with; the caller's is one of them.
+        profile: how the name of a profile of all runs begins, if there shall be one.
 
     Raises:
         BundleError: onnxruntime is missing, or it refuses the model.
@@ -139,6 +213,8 @@ def open_session(path: Path, threads: int = 1) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors; they are raised as well
+    if profile is not None:
+        options.enable_profiling, options.profile_file_prefix = True, str(profile)
     try:
         return onnxruntime.InferenceSession(path, options, providers=[PROVIDER])
     except (errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NoSuchFile,

@@ -67,6 +67,7 @@ def measure(folder: Path, settings: Settings) -> dict[str, Any]:
             "scheme": manifest.quantisation.scheme,
             "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
             "draft_bytes": weight_bytes(folder, manifest.draft),
+            "delegation": manifest.delegation,
         },
         "settings": {name: getattr(settings, name) for name in Settings.__dataclass_fields__},
         "first_step": first,

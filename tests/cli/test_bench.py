@@ -15,7 +15,16 @@ from pixdraft.runtime.errors import BundleError
 
 SEEN = {"p50": 0.001, "p90": 0.002, "p99": 0.003, "min": 0.0009, "samples": [0.001, 0.003]}
 RESULTS: dict[str, Any] = {
-    "bundle": {"name": "emoji", "target": "onnx", "scheme": "int8", "bytes": 3_200_000, "draft_bytes": 1_600_000},
+    "bundle": {
+        "name": "emoji",
+        "target": "onnx",
+        "scheme": "int8",
+        "bytes": 3_200_000,
+        "draft_bytes": 1_600_000,
+        "delegation": {
+            "draft": {"delegated": {"mul": 1}, "seconds": {"delegated": {"mul": 3e-5}, "left": {"sum": 1e-5}}}
+        },
+    },
     "settings": {"threads": 2},
     "load": {"cold": 0.12, "warm": SEEN},
     "open": SEEN,
@@ -48,7 +57,17 @@ def test_a_table_and_a_file(run: Run, tmp_path: Path, measured: list[tuple[Path,
     result = run("bench", tmp_path / "b", "--threads", 2, "--repeats", 7, "--out", tmp_path / "new" / "bench.json")
     assert result.exit_code == 0
     assert measured == [(tmp_path / "b", Settings(threads=2, repeats=7))]
-    for words in ("step at 128", "1.000", "2.000", "3.000", "10% of a step", "2.00", "CPUExecutionProvider"):
+    for words in (
+        "step at 128",
+        "1.000",
+        "2.000",
+        "3.000",
+        "10% of a step",
+        "2.00",
+        "75.0%",
+        "mul 75%, sum 25%",
+        "CPUExecutionProvider",
+    ):
         assert words in result.stdout
     kept = json.loads((tmp_path / "new" / "bench.json").read_text(encoding="utf-8"))
     assert kept["steps"]["128"]["samples"] == [0.001, 0.003]

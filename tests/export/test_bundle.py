@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from eager_target import EagerExporter
-from pixdraft.export import bundle
+from eager_target import TARGET, BreakingEngine, EagerExporter, open_engine
+from pixdraft.export import bundle, timing
 from pixdraft.export.bundle import Job, Made, make
 from pixdraft.export.description import GOLDEN, TABLES
 from pixdraft.export.errors import ExportError, GateFailed
@@ -19,7 +20,8 @@ from pixdraft.export.gate import quality, thresholds
 from pixdraft.export.gate.report import number
 from pixdraft.export.recipe import Recipe
 from pixdraft.export.source import Source
-from pixdraft.runtime.bundle import open_bundle
+from pixdraft.runtime.backends import DraftOutput
+from pixdraft.runtime.bundle import ENGINES, open_bundle
 from pixdraft.runtime.manifest import NAME, read
 
 FILES = {"README.md", "decoder.pt", "draft/graph.pt", "draft/weights.bin", GOLDEN, NAME, TABLES}
@@ -134,7 +136,7 @@ def test_another_recipe_or_source_exports_again(job: Job, eager: EagerExporter, 
 def test_random_weights_skip_quality_with_a_reason(job: Job) -> None:
     made = written(replace(job, source=replace(job.source, model=None, prompts=())))
     left_out = {row.name: row.why for row in made.report.rows if row.passed is None}
-    assert set(left_out) == {"delegated", *quality.QUALITY}
+    assert set(left_out) == {"delegated", "delegated_time", *quality.QUALITY}
     assert left_out["tv"] == "random weights draw nothing that could be judged"
 
 
@@ -188,6 +190,40 @@ def test_a_least_share_of_operators(job: Job, eager: EagerExporter) -> None:
     with pytest.raises(GateFailed, match=r"delegated is 0\.75 where the bound is 0\.8 .the draft leaves 1 softplus"):
         written(wanted)
     assert written(job).manifest.delegation == eager.delegation
+
+
+def test_where_the_time_goes(job: Job, eager: EagerExporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {"draft": {"delegated": {"linear": 0.003}, "left": {"softplus": 0.001}}}
+
+    class Engine(BreakingEngine):
+        runs_of_one = 0
+        decodes = 0
+
+        def run(self, x: Any, slot: int, place: int) -> DraftOutput:
+            self.runs_of_one += len(x) == 1
+            return super().run(x, slot, place)
+
+        def decode(self, tokens: Any) -> Any:
+            self.decodes += 1
+            return super().decode(tokens)
+
+        def clear(self) -> None:
+            self.runs_of_one = self.decodes = 0
+
+        def seconds(self) -> dict[str, Any]:
+            assert (self.runs_of_one, self.decodes) == (timing.STEPS, timing.PICTURES)
+            return seconds
+
+    def opens(folder: Path, manifest: Any, threads: int) -> Engine:
+        made = cast(Any, open_engine(folder, manifest, threads))
+        return Engine(made.graph, made._picture, made.plant)
+
+    monkeypatch.setattr(sys.modules[ENGINES[TARGET]], "open_timed", opens, raising=False)
+    eager.delegation = {"draft": {"delegated": {"linear": 3}, "left": {"softplus": 1}}}
+    wanted = replace(job, thresholds=replace(job.thresholds, delegated_time=0.9))
+    with pytest.raises(GateFailed, match=r"delegated_time is 0\.75 where the bound is 0\.9 .the draft's time is 75"):
+        written(wanted)
+    assert written(job).manifest.delegation == {"draft": {**eager.delegation["draft"], "seconds": seconds["draft"]}}
 
 
 def test_the_code_is_part_of_what_a_stage_depends_on(

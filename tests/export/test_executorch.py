@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from pixdraft.export import timing
 from pixdraft.export.eager import EagerEngine
 from pixdraft.export.errors import ExportError
 from pixdraft.export.exporters import Artefact, exporter
@@ -44,6 +45,7 @@ CHUNKS = (5, 1, 1, 8, 2, 1, 6)
 MIXED = Recipe("8da4w", {"output": "8da8w", "layers.0.attention.wqkv": "float", "radius": "int8"}, decoder="int8")
 RECIPES = {scheme: Recipe(scheme) for scheme in EXPORTER.schemes} | {"mixed": MIXED}
 PROMPT = np.array([0, 0, 3, 1, 2])
+NO_TIME: dict[str, dict[str, float]] = {"delegated": {}, "left": {}}
 # From fp32, and from the mirror. Of int8 all rows of a block share the scale of their activations, the mirror's do not.
 BOUNDS = {
     "fp32": (2e-5, 2e-5),
@@ -156,6 +158,29 @@ def test_what_is_written(plain: tuple[Path, Artefact]) -> None:
     assert left["llama.update_cache"] == 2 * 2 * SHAPE.layers
     assert artefact.delegation["decoder"]["left"] == {"embedding": 1}
     assert artefact.delegation["decoder"]["delegated"]["convolution"] > 20
+
+
+def test_where_the_time_goes(source: Source, plain: tuple[Path, Artefact]) -> None:
+    folder, artefact = plain
+    files = (folder / "draft.pte", folder / "decoder.pte")
+    engine = ExecutorchEngine(*files, ROWS, SHAPE.dim, timed=True)
+    model = ExportedDraft(source.info, source.tables(), engine)
+    seconds = timing.spent(model, engine, PROMPT, tokens(SHAPE.image_tokens))
+    for taken in (seconds["draft"]["delegated"], seconds["decoder"]["delegated"]):
+        assert taken.keys() == {"XNNPACK"}
+        assert 0 < taken["XNNPACK"] < 1
+    # Under the names that they are counted by; what is counted as no work takes next to no time.
+    left, counted = seconds["draft"]["left"], artefact.delegation["draft"]["left"]
+    assert {"llama.custom_sdpa", "llama.update_cache", "amax", "sum"} <= left.keys() & counted.keys()
+    assert left.keys() - counted.keys() <= {"add", "bookkeeping"}
+    assert all(0 < spent < 1 for spent in left.values())
+    assert seconds["decoder"]["left"].keys() == artefact.delegation["decoder"]["left"].keys() | {"bookkeeping"}
+    engine.clear()
+    assert engine.seconds() == {"draft": NO_TIME, "decoder": NO_TIME}
+    # A clock changes nothing; and without one there is no time to tell.
+    plainly = ExecutorchEngine(*files, ROWS, SHAPE.dim)
+    assert distance(chunked(ExportedDraft(source.info, source.tables(), plainly)), chunked(model))[0] == 0.0
+    assert plainly.seconds() == {"draft": NO_TIME, "decoder": NO_TIME}
 
 
 def test_sizes(made: Made) -> None:
