@@ -122,17 +122,14 @@ def judge(samples: Samples, steps: int) -> dict[str, Any]:
         medians[way] = {name: float(np.median(values)) for name, values in {**parts, "whole": whole}.items()}
         quick[way] = float(np.percentile(whole, 25))
         rounds[way] = np.median(whole.reshape(-1, steps), axis=1)
-    found = {
-        "ratio": medians[GRAPH]["whole"] / medians[HOST]["whole"],
-        "quick": quick[GRAPH] / quick[HOST],
-        "by_round": [float(q) for q in np.percentile(rounds[GRAPH] / rounds[HOST], (25, 75))],
-    }
-    seen = (found["ratio"], found["quick"], *found["by_round"])
+    ratio, low = medians[GRAPH]["whole"] / medians[HOST]["whole"], quick[GRAPH] / quick[HOST]
+    by_round = [float(q) for q in np.percentile(rounds[GRAPH] / rounds[HOST], (25, 75))]
+    seen = (ratio, low, *by_round)
     if max(seen) < 1 - COUNTS:
         verdict = "the graph is faster"
     else:
         verdict = "the host is faster" if min(seen) > 1 + COUNTS else "no clear difference"
-    return {"median_ms": medians, **found, "verdict": verdict}
+    return {"median_ms": medians, "ratio": ratio, "quick": low, "by_round": by_round, "verdict": verdict}
 
 
 def run(given: Setting, out: Path, command: str) -> dict[str, Any]:
