@@ -194,6 +194,33 @@ def exports(
     typer.echo(json.dumps(result, indent=2) if as_json else trial.table(result), nl=as_json)
 
 
+@app.command("in-graph")
+def in_graph(
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="A bundled model, a folder, or llamagen-xl-random; may be repeated (the last, and emoji)."),
+    ] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="onnx or executorch; may be repeated (both, where they are installed).")
+    ] = None,
+    quant: Annotated[
+        str | None, typer.Option(help="fp32, or one of the target's (onnx int8, executorch 8da4w).")
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="Of the draw; above 0.")] = 1.0,
+    steps: Annotated[int, typer.Option(help="Of one burst.", min=1)] = 20,
+    rounds: Annotated[int, typer.Option(help="Bursts of each way.", min=1)] = 20,
+    out: Out = Path("comparison"),
+    as_json: AsJson = False,
+) -> None:
+    """Time top-k and U inside the exported graph against numpy after it, on this machine's backends."""
+    from pixdraft.trials.in_graph import run, setting, table
+
+    options = {"model": model, "target": target, "quant": quant, "temperature": temperature}
+    words = _command("in-graph", **options, steps=steps, rounds=rounds)
+    result = run(setting(model or (), target or (), quant, temperature, steps, rounds), out, words)
+    typer.echo(json.dumps(result, indent=2) if as_json else table(result))
+
+
 def _command(verb: str, **options: Any) -> str:
     """The command line that says the same, kept with a result."""
     words = ["pixdraft", "evaluate", *filter(None, [verb])]

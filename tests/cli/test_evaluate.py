@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli_helpers import Run, sentence
-from pixdraft.trials import compare, evaluate, rule_cost, smoothness
+from pixdraft.trials import compare, evaluate, in_graph, rule_cost, smoothness
 from pixdraft.trials.plan import Local, Plan
 
 PLAN = '[methods]\nAR = "cloud"\nSJD = "sjd"\n'
@@ -143,8 +143,28 @@ def test_a_rule_s_cost_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "there is no shape 'huge'" in sentence(run("evaluate", "rule-cost", "--shape", "huge"))
 
 
+def test_the_tail_of_a_graph_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Any] = []
+
+    def fake(*options: Any) -> dict[str, Any]:
+        called.append(options)
+        return {"cases": [], "missing": {"executorch": "it is not installed"}}
+
+    monkeypatch.setattr(in_graph, "run", fake)
+    result = run("evaluate", "in-graph", "--target", "onnx", "--quant", "fp32", "--rounds", 3, "--out", "there")
+    assert result.exit_code == 0, result.stderr
+    given, out, command = called[0]
+    assert given == in_graph.setting((), ["onnx"], "fp32", 1.0, 20, 3)
+    assert out == Path("there")
+    assert command.startswith("pixdraft evaluate in-graph --target onnx --quant fp32 --temperature 1.0")
+    assert result.stdout.splitlines()[1:] == ["executorch is left out: it is not installed"]
+    assert "onnx is not timed as '8da4w'" in sentence(
+        run("evaluate", "in-graph", "--target", "onnx", "--quant", "8da4w")
+    )
+
+
 def test_help_lists_the_verbs(run: Run) -> None:
     for words in (["evaluate"], ["evaluate", "--help"]):
         shown = run(*words)
-        for verb in ("compare", "model", "relaxation", "rule-cost"):
+        for verb in ("compare", "model", "relaxation", "rule-cost", "in-graph"):
             assert verb in shown.stdout + shown.stderr
