@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pixdraft.decoding.sampling import Floats, keep_top, sample
+from pixdraft.decoding.sampling import Floats, check, keep_top, probabilities, sample
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,3 +93,34 @@ def sparsify(p: Floats, k: int = 0) -> SparseDistribution:
     # a positive float64 has log p >= -745 and a distribution of V codes a maximum of 1 / V: float16 holds the shift
     logits = np.log(kept) - np.log(kept.max())
     return SparseDistribution(ids.astype(np.uint32), logits.astype(np.float16))
+
+
+def draft_distribution(
+    logits: NDArray[Any], temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, keep: int = 0
+) -> SparseDistribution:
+    """What a device draws from and sends: `sparsify` of `sampling.probabilities`, k being `keep`.
+
+    Where only the most probable codes are kept, and no nucleus asks for the mass of all, the softmax is taken of those
+    alone: it costs a tenth of a small draft's step.
+
+    Args:
+        logits: [V]; -inf forbids a code.
+        temperature, top_k, top_p: see `sampling.check`.
+        keep: codes to keep at most; 0 keeps every code that has a probability.
+
+    Raises:
+        ValueError: as both do.
+    """
+    if keep <= 0 or keep >= logits.size or logits.ndim != 1 or temperature == 0 or top_p < 1:
+        return sparsify(probabilities(logits, temperature, top_k, top_p), keep)
+    check(temperature, top_k, top_p)
+    if not np.isfinite(largest := logits.max()):
+        raise ValueError("logits holds NaN, +inf or a row without a finite value: give finite logits")
+    ids = np.flatnonzero(keep_top(logits, min(keep, int(top_k) or keep)))
+    z = logits[ids].astype(np.float64)
+    z -= largest
+    with np.errstate(over="ignore"):
+        z /= temperature
+    if not (some := np.exp(z) > 0).all():
+        ids, z = ids[some], z[some]
+    return SparseDistribution(ids.astype(np.uint32), z.astype(np.float16))

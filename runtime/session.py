@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixdraft.decoding import rng
-from pixdraft.decoding.sampling import probabilities
-from pixdraft.decoding.sparse import SparseDistribution, sparsify
+from pixdraft.decoding.sparse import SparseDistribution, draft_distribution
 from pixdraft.decoding.statistics import Evidence
 from pixdraft.protocol import arrays
 from pixdraft.protocol.blocks import Block, Shape
@@ -183,8 +182,8 @@ class _Drawing:
         row = self.draft.step(self.tokens[self.fed : n], self.fed) if n else self.first
         self.fed = n
         # p is what would be sent, rounding included, at kept positions too: so asking changes nothing in the draw.
-        whole = probabilities(row.center[-1], chosen.temperature, chosen.top_k, chosen.top_p)
-        p = sparsify(whole, self.request.draft_top_k)
+        keep = self.request.draft_top_k
+        p = draft_distribution(row.center[-1], chosen.temperature, chosen.top_k, chosen.top_p, keep)
         token = p.sample(rng.uniform(self.request.seed, n, rng.DRAFT))
         dense = p.dense(self.info.vocab_size)
         judgement = self.judge(Evidence(row.center[-1], row.radius[-1], dense, row.risk[-1], self.request.seed, n))

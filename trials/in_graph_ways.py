@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pixdraft.decoding import rng
 from pixdraft.decoding.intervals import fuse, uncertainty
 from pixdraft.decoding.sampling import keep_top, probabilities
-from pixdraft.decoding.sparse import SparseDistribution, sparsify
+from pixdraft.decoding.sparse import SparseDistribution, draft_distribution
 from pixdraft.decoding.statistics import STATISTICS, Evidence
 from pixdraft.export.source import Source
 from pixdraft.runtime.backends import DraftOutput
@@ -61,7 +61,7 @@ class Taken(NamedTuple):
 def on_host(given: Arrays, statistic: str, draw: Draw, u: float) -> Taken:
     """In numpy, of what the pass as shipped gives."""
     row = DraftOutput(**copied(given))
-    p = sparsify(probabilities(row.center[-1], draw.temperature, 0, 1.0), draw.kept)
+    p = draft_distribution(row.center[-1], draw.temperature, keep=draw.kept)
     token = p.sample(u)
     dense = p.dense(row.center.shape[-1])
     evidence = Evidence(row.center[-1], row.radius[-1], dense, row.risk[-1], SEED, 0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from distributions import SIZES, Floats, distribution, outcome
 from pixdraft.decoding.acceptance import Lossless
 from pixdraft.decoding.sampling import probabilities, sample
-from pixdraft.decoding.sparse import SparseDistribution, sparsify
+from pixdraft.decoding.sparse import SparseDistribution, draft_distribution, sparsify
 
 
 @given(SIZES.flatmap(distribution), st.integers(0, 30), st.floats(0, 1 - 2.0**-53))
@@ -82,3 +82,38 @@ def test_bad_input_is_named() -> None:
         sparsify(np.zeros(3))
     with pytest.raises(ValueError, match="read-only"):
         sparsify(np.ones(2) / 2).probabilities()[0] = 1
+
+
+@given(
+    st.integers(2, 200),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.0, 0.3, 1.0, 2.5]),
+    st.integers(0, 80),
+    st.sampled_from([0.5, 1.0]),
+    st.integers(0, 80),
+    st.booleans(),
+)
+def test_a_softmax_of_the_kept_alone_is_the_same(
+    size: int, seed: int, temperature: float, top_k: int, top_p: float, keep: int, rough: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    logits = (rng.normal(size=size) * rng.choice([0.1, 3, 40])).astype(np.float32)
+    if rough:  # ties, and codes that are forbidden
+        logits = logits.round()
+        logits[rng.random(size) < 0.3] = -np.inf
+        logits[rng.integers(size)] = 1.0
+    found = draft_distribution(logits, temperature, top_k, top_p, keep)
+    wanted = sparsify(probabilities(logits, temperature, top_k, top_p), keep)
+    np.testing.assert_array_equal(found.ids, wanted.ids)
+    # one unit of float16 where a rounding falls on the other side
+    np.testing.assert_allclose(found.logits.astype(float), wanted.logits.astype(float), rtol=2.0**-10, atol=2.0**-24)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_logits_that_are_no_numbers(wrong: float) -> None:
+    logits = np.zeros(9, np.float32)
+    logits[4] = wrong
+    with pytest.raises(ValueError, match="give finite logits"):
+        draft_distribution(logits, keep=3)
+    with pytest.raises(ValueError, match="without a finite value"):
+        draft_distribution(np.full(9, -np.inf, np.float32), keep=3)
