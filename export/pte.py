@@ -10,7 +10,6 @@ import json
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pixdraft.export.errors import ExportError
 
@@ -57,16 +56,15 @@ def extract(path: Path, folder: Path) -> Lowered:
         if data[4:6] != b"ET" or data[8:12] != b"eh00":
             raise ExportError(f"{path} is no ExecuTorch program: export it again")
         inputs, called, outputs, blob = _call(path, data)
-    except (OSError, struct.error, UnicodeDecodeError) as error:
+    except (OSError, struct.error, IndexError, UnicodeDecodeError) as error:
         raise ExportError(f"{path} is damaged ({error}): export it again") from error
-    told = _unpacked(path, blob, folder)
-    names = (*told["inputNames"], *told["outputNames"])
-    by_value = dict(zip(called, names, strict=False))
-    taken, given = called[: len(told["inputNames"])], called[len(told["inputNames"]) :]
-    if len(called) != len(names) or set(taken) != set(inputs) or set(given) != set(outputs):
+    given, made = _unpacked(path, blob, folder)
+    names = dict(zip(called, (*given, *made), strict=False))
+    taken, left = called[: len(given)], called[len(given) :]
+    if len(names) != len(given) + len(made) or set(taken) != set(inputs) or set(left) != set(outputs):
         raise ExportError(f"{path}: inputs and outputs are not those of its Core ML model: export it again")
     package = folder / _CONTENT / _PACKAGE
-    return Lowered(package, tuple(by_value[i] for i in inputs), tuple(by_value[o] for o in outputs))
+    return Lowered(package, tuple(names[i] for i in inputs), tuple(names[o] for o in outputs))
 
 
 def _call(path: Path, data: bytes) -> tuple[list[int], list[int], list[int], bytes]:
@@ -92,19 +90,18 @@ def _call(path: Path, data: bytes) -> tuple[list[int], list[int], list[int], byt
     return plans[0].numbers(_INPUTS), call.numbers(1), plans[0].numbers(_OUTPUTS), blob
 
 
-def _unpacked(path: Path, blob: bytes, folder: Path) -> dict[str, Any]:
-    """Write a blob's files; returns what it tells of its model."""
+def _unpacked(path: Path, blob: bytes, folder: Path) -> tuple[list[str], list[str]]:
+    """Write a blob's files; returns the names of its model's inputs and outputs, in the order of a call."""
     try:
         from executorch.backends.apple.coreml import executorchcoreml
     except ImportError as error:
         raise ExportError(f"{path} needs executorch ({error}): pip install 'pixdraft[executorch]'") from error
     try:
-        if not executorchcoreml.unflatten_directory_contents(blob, str(folder)):
-            raise ExportError(f"{path} holds no Core ML model: export it again")
-        told: dict[str, Any] = json.loads((folder / _CONTENT / _TOLD).read_text(encoding="utf-8"))
-    except (OSError, RuntimeError, ValueError) as error:
+        executorchcoreml.unflatten_directory_contents(blob, str(folder))
+        told = json.loads((folder / _CONTENT / _TOLD).read_text(encoding="utf-8"))
+        return list(told["inputNames"]), list(told["outputNames"])
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise ExportError(f"{path} holds no Core ML model ({error}): export it again") from error
-    return told
 
 
 class _Table:

@@ -12,7 +12,7 @@ import io
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pixdraft.export.errors import ExportError
-from pixdraft.export.exporters import BLOCK, Artefact, Exporter
+from pixdraft.export.exporters import BLOCK, Artefact
 from pixdraft.export.graph import OUTPUTS, DraftGraph, PictureGraph
 from pixdraft.export.mil import STATE_WRITE, count_operators
 from pixdraft.export.recipe import FLOAT, Recipe
@@ -57,7 +57,7 @@ class CoreMLExporter:
     def export(self, source: Source, recipe: Recipe, folder: Path) -> Artefact:
         """See `Exporter.export`."""
         graph = graph_of(source)
-        schemes = schemes_by_layer(graph, recipe, self)
+        schemes = schemes_by_layer(graph, recipe, self.target, self.schemes)
         decoder = recipe.decoder or ("fp16" if recipe.scheme == "fp16" else "int8")
         if decoder not in ("fp16", "int8"):
             raise ExportError(f"the decoder cannot be exported as {decoder} for coreml: choose fp16 or int8")
@@ -70,7 +70,7 @@ class CoreMLExporter:
     def mirror(self, source: Source, recipe: Recipe) -> DraftGraph:
         """See `pixdraft.export.exporters.Mirrored`: the weights are the package's, activations stay float32."""
         graph = graph_of(source)
-        return rounded(graph, schemes_by_layer(graph, recipe, self))
+        return rounded(graph, schemes_by_layer(graph, recipe, self.target, self.schemes))
 
 
 EXPORTER = CoreMLExporter()
@@ -120,14 +120,14 @@ def graph_of(source: Source) -> DraftGraph:
     return DraftGraph(source.network, -(-least // _STATE_STEP) * _STATE_STEP)
 
 
-def schemes_by_layer(graph: DraftGraph, recipe: Recipe, exporter: Exporter) -> dict[str, str]:
+def schemes_by_layer(graph: DraftGraph, recipe: Recipe, target: str, known: Sequence[str]) -> dict[str, str]:
     """Scheme of every linear layer by name; small ones stay float16 unless the recipe names them.
 
     Raises:
         ExportError: the recipe names a scheme or a layer that there is not.
     """
     layers = {name: module for name, module in graph.named_modules() if isinstance(module, nn.Linear)}
-    recipe.check(exporter.target, exporter.schemes, tuple(layers))
+    recipe.check(target, known, tuple(layers))
     chosen = {}
     for name, layer in layers.items():
         small = layer.weight.numel() <= _SMALL and name not in recipe.overrides

@@ -41,25 +41,24 @@ class ExecutorchCoreMLExporter:
     def export(self, source: Source, recipe: Recipe, folder: Path) -> Artefact:
         """See `Exporter.export`."""
         graph = coreml.graph_of(source)
-        schemes = coreml.schemes_by_layer(graph, recipe, self)
+        schemes = coreml.schemes_by_layer(graph, recipe, self.target, self.schemes)
         decoder = recipe.decoder or ("fp16" if recipe.scheme == "fp16" else "int8")
         if decoder not in ("fp16", "int8"):
             raise ExportError(f"the decoder cannot be exported as {decoder} for {self.target}: choose fp16 or int8")
         module = coreml.StateGraph(quantised(coreml.rounded(graph, schemes), schemes))
         pictures, tokens = PictureGraph(source.tokenizer), torch.zeros(1, source.info.image_tokens, dtype=torch.int32)
+        delegation = {}
         with executorch_lower.quiet(), coreml.quiet():
-            delegation = {
-                "draft": write(module, draft_inputs(graph), folder / "draft.pte"),
-                "decoder": write(pictures, (tokens,), folder / "decoder.pte", eight=decoder == "int8"),
-            }
-        with tempfile.TemporaryDirectory(dir=folder) as taken_out:
-            coreml.check_states(extract(folder / "draft.pte", Path(taken_out)).package, graph.config.layers)
+            delegation["draft"] = write(module, draft_inputs(graph), folder / "draft.pte")
+            with tempfile.TemporaryDirectory(dir=folder) as taken_out:
+                coreml.check_states(extract(folder / "draft.pte", Path(taken_out)).package, graph.config.layers)
+            delegation["decoder"] = write(pictures, (tokens,), folder / "decoder.pte", eight=decoder == "int8")
         return Artefact("draft.pte", "decoder.pte", {"method": METHOD, "rows": BLOCK}, delegation)
 
     def mirror(self, source: Source, recipe: Recipe) -> DraftGraph:
         """See `pixdraft.export.exporters.Mirrored`: the weights are the file's, activations stay float32."""
         graph = coreml.graph_of(source)
-        return coreml.rounded(graph, coreml.schemes_by_layer(graph, recipe, self))
+        return coreml.rounded(graph, coreml.schemes_by_layer(graph, recipe, self.target, self.schemes))
 
 
 EXPORTER = ExecutorchCoreMLExporter()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -62,8 +64,9 @@ class _Method:
     """
 
     def __init__(self, path: Path, half: bool, inputs: int, outputs: int) -> None:
-        self._folder = TemporaryDirectory(prefix="pixdraft-")  # the program reads its weights when they are needed
-        lowered = extract(path, Path(self._folder.name))
+        folder = Path(tempfile.mkdtemp(prefix="pixdraft-"))  # the program reads its weights when they are needed
+        weakref.finalize(self, shutil.rmtree, folder)
+        lowered = extract(path, folder)
         if (len(lowered.inputs), len(lowered.outputs)) != (inputs, outputs):
             raise ExportError(f"{path} is no draft or decoder of pixdraft: export it again")
         self._inputs, self._outputs = lowered.inputs, lowered.outputs
