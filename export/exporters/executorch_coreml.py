@@ -45,10 +45,10 @@ class ExecutorchCoreMLExporter:
         decoder = recipe.decoder or ("fp16" if recipe.scheme == "fp16" else "int8")
         if decoder not in ("fp16", "int8"):
             raise ExportError(f"the decoder cannot be exported as {decoder} for {self.target}: choose fp16 or int8")
-        module = coreml.StateGraph(quantised(coreml.rounded(graph, schemes), schemes))
         pictures, tokens = PictureGraph(source.tokenizer), torch.zeros(1, source.info.image_tokens, dtype=torch.int32)
         delegation = {}
         with executorch_lower.quiet(), coreml.quiet():
+            module = coreml.StateGraph(quantised(coreml.rounded(graph, schemes), schemes))
             delegation["draft"] = write(module, draft_inputs(graph), folder / "draft.pte")
             with tempfile.TemporaryDirectory(dir=folder) as taken_out:
                 coreml.check_states(extract(folder / "draft.pte", Path(taken_out)).package, graph.config.layers)
@@ -77,6 +77,8 @@ class QuantisedLinear(nn.Module):
     scale: Tensor
 
     def __init__(self, layer: nn.Linear, block: int, top: int, least: int) -> None:
+        import torchao.quantization  # noqa: F401  registers the operator of `forward`
+
         super().__init__()
         blocks = layer.weight.detach().unflatten(-1, (-1, block))
         # The grid reaches its highest level in every block, so the largest weight tells the scale.
@@ -127,7 +129,6 @@ def write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path, *, eight: b
         ExportError: the delegate does not take all operators.
     """
     import coremltools as ct
-    import torchao.quantization  # noqa: F401  registers the operator of `QuantisedLinear`
     from executorch.backends.apple.coreml.compiler import CoreMLBackend
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
     from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
