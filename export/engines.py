@@ -1,4 +1,4 @@
-"""The engine that judges an exported draft: the target's own, or for Core ML away from macOS the interpreter."""
+"""The engine that judges an exported draft: the target's own, or the interpreter where Core ML cannot be asked."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> Engine:
         BundleError: nothing here runs its target.
         ExportError: a Core ML package cannot be interpreted.
     """
+    if manifest.target == "executorch-coreml":  # Python reaches ExecuTorch's Core ML backend on no system
+        from pixdraft.export.mil.delegated import DelegatedEngine
+
+        return DelegatedEngine(folder / manifest.draft, folder / manifest.decoder)
     if manifest.target == "coreml" and sys.platform != "darwin":
         from pixdraft.export.mil.engine import MilEngine
 

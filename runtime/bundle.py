@@ -14,6 +14,7 @@ from pixdraft.runtime.manifest import NAME, Manifest, read
 
 ENGINES = {
     "executorch": "pixdraft.runtime.backends.executorch_backend",
+    "executorch-coreml": "pixdraft.runtime.backends.executorch_coreml_backend",
     "coreml": "pixdraft.runtime.backends.coreml_backend",
     "onnx": "pixdraft.runtime.backends.onnx_backend",
 }

@@ -59,7 +59,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         format: version of this description.
         pixdraft: version that wrote it.
-        target: "executorch", "coreml" or "onnx".
+        target: "executorch", "executorch-coreml", "coreml" or "onnx".
         quantisation, model, shapes: of the draft.
         draft, decoder: paths of the two models in the folder.
         tables, golden: paths of the embedding tables and of the golden inputs and outputs (npz).

@@ -15,7 +15,7 @@ from pixdraft.export.source import Source
 if TYPE_CHECKING:
     from pixdraft.export.graph import DraftGraph
 
-TARGETS = ("executorch", "coreml", "onnx")
+TARGETS = ("executorch", "executorch-coreml", "coreml", "onnx")
 BLOCK = 8
 """Rows of the block pass where a backend wants fixed shapes; beside it stands a pass of one row."""
 
@@ -81,5 +81,5 @@ def exporter(target: str) -> Exporter:
     """
     if target not in TARGETS:
         raise ExportError(f"--target {target} is not known: choose one of {', '.join(TARGETS)}")
-    made: Exporter = import_module(f"pixdraft.export.exporters.{target}").EXPORTER
+    made: Exporter = import_module(f"pixdraft.export.exporters.{target.replace('-', '_')}").EXPORTER
     return made

@@ -12,7 +12,7 @@ import io
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,8 @@ _MASKED = -1e4
 _STATE_STEP = 32
 # Below this many elements a matrix costs less than the scales that would shrink it.
 _SMALL = 1024
-_BLOCK_SIZE = 32
+BLOCK_SIZE = 32
+"""Neighbouring inputs that share a scale where weights have 4 bits."""
 _PALETTE_ROWS = 4
 
 
@@ -55,31 +56,21 @@ class CoreMLExporter:
 
     def export(self, source: Source, recipe: Recipe, folder: Path) -> Artefact:
         """See `Exporter.export`."""
-        graph = _graph(source)
-        schemes = self._schemes(graph, recipe)
+        graph = graph_of(source)
+        schemes = schemes_by_layer(graph, recipe, self.target, self.schemes)
         decoder = recipe.decoder or ("fp16" if recipe.scheme == "fp16" else "int8")
         if decoder not in ("fp16", "int8"):
             raise ExportError(f"the decoder cannot be exported as {decoder} for coreml: choose fp16 or int8")
         with quiet():
-            _export_draft(_rounded(graph, schemes), schemes, folder / "draft.mlpackage")
+            _export_draft(rounded(graph, schemes), schemes, folder / "draft.mlpackage")
             _export_decoder(source, decoder, folder / "decoder.mlpackage")
         check_states(folder / "draft.mlpackage", graph.config.layers)
         return Artefact("draft.mlpackage", "decoder.mlpackage", {"functions": dict(FUNCTIONS)})
 
     def mirror(self, source: Source, recipe: Recipe) -> DraftGraph:
         """See `pixdraft.export.exporters.Mirrored`: the weights are the package's, activations stay float32."""
-        graph = _graph(source)
-        return _rounded(graph, self._schemes(graph, recipe))
-
-    def _schemes(self, graph: DraftGraph, recipe: Recipe) -> dict[str, str]:
-        """Scheme of every linear layer by name; small ones stay float16 unless the recipe names them."""
-        layers = {name: module for name, module in graph.named_modules() if isinstance(module, nn.Linear)}
-        recipe.check(self.target, self.schemes, tuple(layers))
-        chosen = {}
-        for name, layer in layers.items():
-            small = layer.weight.numel() <= _SMALL and name not in recipe.overrides
-            chosen[name] = _fitting("fp16" if small else recipe.of(name), *layer.weight.shape)
-        return chosen
+        graph = graph_of(source)
+        return rounded(graph, schemes_by_layer(graph, recipe, self.target, self.schemes))
 
 
 EXPORTER = CoreMLExporter()
@@ -123,19 +114,35 @@ class StateGraph(nn.Module):
         return buffer
 
 
-def _graph(source: Source) -> DraftGraph:
+def graph_of(source: Source) -> DraftGraph:
+    """The draft with slots for a picture and a block, as many as the Neural Engine likes."""
     least = source.network.config.length + BLOCK
     return DraftGraph(source.network, -(-least // _STATE_STEP) * _STATE_STEP)
 
 
+def schemes_by_layer(graph: DraftGraph, recipe: Recipe, target: str, known: Sequence[str]) -> dict[str, str]:
+    """Scheme of every linear layer by name; small ones stay float16 unless the recipe names them.
+
+    Raises:
+        ExportError: the recipe names a scheme or a layer that there is not.
+    """
+    layers = {name: module for name, module in graph.named_modules() if isinstance(module, nn.Linear)}
+    recipe.check(target, known, tuple(layers))
+    chosen = {}
+    for name, layer in layers.items():
+        small = layer.weight.numel() <= _SMALL and name not in recipe.overrides
+        chosen[name] = _fitting("fp16" if small else recipe.of(name), *layer.weight.shape)
+    return chosen
+
+
 def _fitting(scheme: str, outputs: int, inputs: int) -> str:
     """The scheme that a matrix gets: one that does not divide into blocks or groups takes int8, by rows."""
-    if (scheme == "int4" and inputs % _BLOCK_SIZE) or (scheme == "pal4" and outputs % _PALETTE_ROWS):
+    if (scheme == "int4" and inputs % BLOCK_SIZE) or (scheme == "pal4" and outputs % _PALETTE_ROWS):
         return "int8"
     return "fp16" if scheme == FLOAT else scheme
 
 
-def _rounded(graph: DraftGraph, schemes: dict[str, str]) -> DraftGraph:
+def rounded(graph: DraftGraph, schemes: dict[str, str]) -> DraftGraph:
     """A copy whose linear layers hold the weights that the package will give back."""
     graph = copy.deepcopy(graph)
     for name, scheme in schemes.items():
@@ -144,7 +151,7 @@ def _rounded(graph: DraftGraph, schemes: dict[str, str]) -> DraftGraph:
             case "int8":
                 weight.data = round_to_levels(weight, weight.shape[1], top=127)
             case "int4":
-                weight.data = round_to_levels(weight, _BLOCK_SIZE)
+                weight.data = round_to_levels(weight, BLOCK_SIZE)
             case "pal4":
                 weight.data = round_to_palette(weight, _PALETTE_ROWS)
         weight.data = weight.data.half().float()
@@ -232,7 +239,7 @@ def _quantised(model: Any, schemes: dict[str, str]) -> Any:
 
 
 def _compressor(scheme: str) -> Any:
-    """What stores weights that `_rounded` has brought onto a grid: it finds that grid again."""
+    """What stores weights that `rounded` has brought onto a grid: it finds that grid again."""
     import coremltools.optimize.coreml as compression
 
     if scheme == "pal4":
@@ -245,7 +252,7 @@ def _compressor(scheme: str) -> Any:
         )
     grain: dict[str, Any] = {"granularity": "per_channel"}
     if scheme == "int4":
-        grain = {"granularity": "per_block", "block_size": _BLOCK_SIZE}
+        grain = {"granularity": "per_block", "block_size": BLOCK_SIZE}
     return compression.OpLinearQuantizerConfig(mode="linear_symmetric", dtype=scheme, weight_threshold=0, **grain)
 
 

@@ -62,14 +62,15 @@ def write(programs: Mapping[str, Any], path: Path, *, shared: bool = True, apart
     )
     delegated, left = Counter[str](), Counter[str]()
     for name in programs:
-        _count(edge.exported_program(name).graph_module, delegated, left)
+        count(edge.exported_program(name).graph_module, delegated, left)
     # Inputs stay where the caller has them: nothing is copied.
     planning = MemoryPlanningPass(alloc_graph_input=False, share_mutable_buffers=shared)
     edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning)).save(str(path))
     return {"delegated": dict(sorted(delegated.items())), "left": dict(sorted(left.items()))}
 
 
-def _count(module: GraphModule, delegated: Counter[str], left: Counter[str]) -> None:
+def count(module: GraphModule, delegated: Counter[str], left: Counter[str]) -> None:
+    """Add a lowered method's operators to those that a delegate took over and those left."""
     for node in module.graph.nodes:
         if node.op != "call_function":
             continue

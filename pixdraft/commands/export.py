@@ -26,7 +26,7 @@ def export(
     model: Annotated[
         str, typer.Argument(help="A bundled model's name, a model folder, or llamagen-xl-random.", show_default=False)
     ],
-    target: Annotated[str, typer.Option(help="executorch, coreml or onnx.", show_default=False)],
+    target: Annotated[str, typer.Option(help="executorch, executorch-coreml, coreml or onnx.", show_default=False)],
     out: Annotated[Path, typer.Option(help="The bundle's folder.", metavar="FOLDER", show_default=False)],
     quant: Annotated[
         str | None, typer.Option(help="Quantisation: one of the target's, or auto for the smallest that passes.")

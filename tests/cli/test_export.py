@@ -106,7 +106,10 @@ def test_a_failed_gate_shows_why_and_exits_1(run: Run, model: Path, eager: Eager
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--target", "tpu", "--quant", "int8"), "--target tpu is not known: choose one of executorch, coreml, onnx"),
+        (
+            ("--target", "tpu", "--quant", "int8"),
+            "--target tpu is not known: choose one of executorch, executorch-coreml, coreml, onnx",
+        ),
         (("--target", "eager"), "--quant is missing: choose one of fp32, int8, int4, or auto"),
         (("--target", "eager", "--quant", "int3"), "--quant int3 is not known for eager"),
         (("--target", "eager", "--quant", "int8", "--recipe", "r.json"), "r.json is no recipe"),

@@ -95,7 +95,9 @@ def test_files_that_are_no_recipe(tmp_path: Path, text: str, said: str) -> None:
 
 
 def test_an_unknown_target() -> None:
-    with pytest.raises(ExportError, match="--target tpu is not known: choose one of executorch, coreml, onnx"):
+    with pytest.raises(
+        ExportError, match="--target tpu is not known: choose one of executorch, executorch-coreml, coreml, onnx"
+    ):
         exporter("tpu")
 
 

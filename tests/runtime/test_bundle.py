@@ -79,7 +79,8 @@ def test_nothing_is_opened_that_was_tampered_with(tmp_path: Path, opened: list[t
 
 def test_a_target_that_nobody_knows(tmp_path: Path) -> None:
     with pytest.raises(
-        BundleError, match="is for 'abacus', this pixdraft runs executorch, coreml, onnx: update pixdraft"
+        BundleError,
+        match="is for 'abacus', this pixdraft runs executorch, executorch-coreml, coreml, onnx: update pixdraft",
     ):
         open_bundle(folder_of_bytes(tmp_path / "b", "abacus"))
 
@@ -111,6 +112,7 @@ def test_opening_loads_no_engine_and_no_torch_before_it_must(tmp_path: Path) -> 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        f"{folder / NAME} is for 'abacus', this pixdraft runs executorch, coreml, onnx: update pixdraft",
+        f"{folder / NAME} is for 'abacus', this pixdraft runs executorch, executorch-coreml, coreml, onnx: "
+        "update pixdraft",
         "",
     ]

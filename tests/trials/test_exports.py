@@ -34,9 +34,10 @@ def source(model: Path) -> Source:
 
 def test_kinds_by_target_by_scheme_and_by_both() -> None:
     everything = kinds(["a", "b"], [])
-    assert len(everything) == len(set(everything)) == 2 * (4 + 4 + 5)
+    assert len(everything) == len(set(everything)) == 2 * (4 + 3 + 4 + 5)
     assert {k.target for k in kinds(["a"], ["coreml"])} == {"coreml"}
-    assert {(k.target, k.scheme) for k in kinds(["a"], ["int4"])} == {("coreml", "int4"), ("onnx", "int4")}
+    taken = {("executorch-coreml", "int4"), ("coreml", "int4"), ("onnx", "int4")}
+    assert {(k.target, k.scheme) for k in kinds(["a"], ["int4"])} == taken
     assert kinds(["a"], ["executorch:8da4w"]) == [Kind("a", "executorch", "8da4w")]
     with pytest.raises(ExportError, match="--only int3 fits no export"):
         kinds(["a"], ["onnx", "int3"])
