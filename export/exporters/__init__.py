@@ -43,12 +43,15 @@ class Exporter(Protocol):
     Attributes:
         target: its name on the command line.
         schemes: quantisations that it knows, plainest first; the first is the unquantised one.
+        finer: by scheme, what a layer takes that does not bear it and that goes into one file with it; a scheme that is
+            not named has none but `recipe.FLOAT`.
         packages: distributions that it needs to export; name and version go into the manifest.
         minimum: distributions that a device needs to run the result, with the least version.
     """
 
     target: str
     schemes: tuple[str, ...]
+    finer: dict[str, str]
     packages: tuple[str, ...]
     minimum: dict[str, str]
 

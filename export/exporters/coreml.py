@@ -51,6 +51,7 @@ class CoreMLExporter:
 
     target = "coreml"
     schemes = ("fp16", "int8", "int4", "pal4")
+    finer = {"int4": "int8", "pal4": "int8"}
     packages = ("coremltools", "torch")
     minimum = {"coremltools": "9.0"}
 

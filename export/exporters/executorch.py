@@ -35,6 +35,7 @@ class ExecutorchExporter:
 
     target = "executorch"
     schemes = SCHEMES
+    finer = {"8da4w": "8da8w"}
     packages = ("executorch", "torchao", "torch")
     minimum = {"executorch": "1.5.1"}
 

@@ -35,6 +35,7 @@ class ExecutorchCoreMLExporter:
 
     target = "executorch-coreml"
     schemes = ("fp16", "int8", "int4")
+    finer = {"int4": "int8"}
     packages = ("executorch", "coremltools", "torchao", "torch")
     minimum = {"executorch": "1.5.1"}
 

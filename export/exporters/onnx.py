@@ -31,6 +31,7 @@ class OnnxExporter:
 
     target = "onnx"
     schemes = ("fp32", "fp16", "int8", "int8b", "int4")
+    finer = {"int4": "int8b"}
     packages = ("onnx", "onnxscript", "onnxruntime", "optimum", "optimum-onnx", "torch")
     minimum = {"onnxruntime": "1.32"}
 

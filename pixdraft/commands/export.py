@@ -54,7 +54,7 @@ def export(
     from pixdraft.export.exporters import exporter
     from pixdraft.export.gate import thresholds
     from pixdraft.export.lock import alone
-    from pixdraft.export.recipe import Recipe
+    from pixdraft.export.recipe import FLOAT, Recipe
     from pixdraft.export.source import load
 
     made_by, folder = exporter(target), out.resolve()
@@ -81,7 +81,7 @@ def export(
                 job = job_of(asked)
                 layers = measure(job, show)
                 written = folder.with_name(f"{folder.name}.recipe.json")
-                mixed(job, layers).write(written)
+                mixed(job, layers, made_by.finer.get(asked.scheme, FLOAT)).write(written)
             else:
                 made = make(job_of(asked), show)
     except GateFailed as error:
