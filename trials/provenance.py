@@ -33,7 +33,8 @@ def provenance(command: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": versions,
         "commit": git("rev-parse", "HEAD"),
-        "dirty": bool(git("status", "--porcelain", "--untracked-files=no")),
+        # What a run leaves there is no change of what it measures.
+        "dirty": bool(git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)benchmarks")),
     }
 
 
