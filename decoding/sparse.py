@@ -55,6 +55,23 @@ class SparseDistribution:
         """Probabilities of `ids`, float64 [k], read-only."""
         return self._probabilities
 
+    def sharpened(self, temperature: float) -> SparseDistribution:
+        """The same codes at a temperature on top of the one that is in the logits; 0 leaves the most probable code.
+
+        Raises:
+            ValueError: it is negative, infinite or NaN.
+        """
+        check(temperature, 0, 1.0)
+        if temperature == 1:
+            return self
+        if temperature == 0:
+            top = self.logits.argmax()
+            return SparseDistribution(self.ids[top : top + 1], np.zeros(1, np.float16))
+        with np.errstate(over="ignore"):  # what float16 cannot hold has no chance
+            logits = ((self.logits - self.logits.max()).astype(np.float64) / temperature).astype(np.float16)
+        kept = np.isfinite(logits)
+        return SparseDistribution(self.ids[kept], logits[kept])
+
     def dense(self, vocab_size: int) -> Floats:
         """The same over the whole vocabulary, float64 [vocab_size].
 
@@ -66,6 +83,10 @@ class SparseDistribution:
         p = np.zeros(vocab_size)
         p[self.ids] = self._probabilities
         return p
+
+    def probability(self, token: int) -> float:
+        """Of one of the `ids`."""
+        return float(self._probabilities[np.searchsorted(self.ids, token)])
 
     def sample(self, u: float) -> int:
         """The code that `u` in [0, 1) draws; the same one as `sampling.sample` of `dense`."""

@@ -28,6 +28,8 @@ class DrawRequest:
         rho: share of the picture that the cloud draws first and injects, 0 <= rho < 1; None takes the policy's own.
         draft_top_k: codes that the draft distribution keeps, and sends where it asks; 0 keeps them all. Fewer make
             smaller frames; what is asked stays exact.
+        draft_temperature: of what the draft draws from, on top of the sampling's: below 1 it draws what it is surer of.
+            The target keeps its own; what is asked stays exact. None takes the policy's.
         conditioning: whether bottleneck features go up beside the tokens (f^I of ciar.md, section 3). They move the
             target's distribution a little, so None sends them only where the policy keeps tokens unjudged anyway.
         require_cloud: stop with CloudRequired where the cloud is lost, instead of finishing alone.
@@ -40,6 +42,7 @@ class DrawRequest:
     sampling: Sampling | None = None
     rho: float | None = None
     draft_top_k: int = DRAFT_TOP_K
+    draft_temperature: float | None = None
     conditioning: bool | None = None
     require_cloud: bool = False
 
@@ -50,6 +53,8 @@ class DrawRequest:
             raise RequestError(f"seed is {self.seed}: give a whole number of at least 0 and below 2**64")
         if self.draft_top_k < 0:
             raise RequestError(f"draft_top_k is {self.draft_top_k}: give at least 1, or 0 to keep every code")
+        if (drawn := self.draft_temperature) is not None and not (math.isfinite(drawn) and drawn >= 0):
+            raise RequestError(f"draft_temperature is {drawn}: give a finite number of at least 0")
         if self.rho is not None and not 0 <= self.rho < 1:
             raise RequestError(f"rho is {self.rho}: give the share to inject, at least 0 and below 1")
         if self.rho and not self.policy.injects:
@@ -88,7 +93,18 @@ class DrawRequest:
 
     def fitted(self, info: DraftInfo) -> DrawRequest:
         """This request with all that it leaves to the policy and the draft filled in. Raises as `sampling_for`."""
-        return replace(self, policy=self.policy.fitted(info), sampling=self.sampling_for(info), rho=self._share)
+        return replace(
+            self,
+            policy=self.policy.fitted(info),
+            sampling=self.sampling_for(info),
+            rho=self._share,
+            draft_temperature=self.sharpness,
+        )
+
+    @property
+    def sharpness(self) -> float:
+        """The temperature of what the draft draws from: the one that is given, else the policy's."""
+        return self.policy.draft_temperature if self.draft_temperature is None else self.draft_temperature
 
     def inject(self, image_tokens: int) -> int:
         """Tokens that the cloud draws first, floor(rho * T)."""

@@ -183,16 +183,18 @@ class _Drawing:
         self.fed = n
         # p is what would be sent, rounding included, at kept positions too: so asking changes nothing in the draw.
         keep = self.request.draft_top_k
-        p = draft_distribution(row.center[-1], chosen.temperature, chosen.top_k, chosen.top_p, keep)
+        whole = draft_distribution(row.center[-1], chosen.temperature, chosen.top_k, chosen.top_p, keep)
+        p = whole.sharpened(self.request.sharpness)
         token = p.sample(rng.uniform(self.request.seed, n, rng.DRAFT))
-        dense = p.dense(self.info.vocab_size)
+        # The policy judges what the draft thinks, whatever it was made to draw from: so its thresholds hold.
+        dense = whole.dense(self.info.vocab_size)
         judgement = self.judge(Evidence(row.center[-1], row.radius[-1], dense, row.risk[-1], self.request.seed, n))
         self.tokens[n] = token
         self.features[n] = row.message[-1]
         self.length = n + 1
         self.drafted += 1
         alone = judgement.ask and time.perf_counter() < self.alone_until
-        return _Drafted(token, p, float(dense[token]), judgement, alone)
+        return _Drafted(token, p, p.probability(token), judgement, alone)
 
     async def _ask(self) -> None:
         """Send the block, take the verdict: s tokens of it stand, and one of the cloud's own follows them."""

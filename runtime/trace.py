@@ -117,6 +117,7 @@ def _lines(picture: Picture) -> Iterator[dict[str, Any]]:
         "sampling": msgspec.structs.asdict(request.sampling or Sampling()),
         "rho": request.rho,
         "draft_top_k": request.draft_top_k,
+        "draft_temperature": request.sharpness,
         "conditioning": request.sends_features,
         "require_cloud": request.require_cloud,
         "image_tokens": len(picture.records),

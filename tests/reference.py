@@ -28,6 +28,7 @@ def draw(
     inject: int = 0,
     top_k: int = 0,
     conditioning: bool = True,
+    temperature: float = 1.0,
 ) -> tuple[list[int], list[Decision]]:
     """Tokens and decisions of a picture. `ask` judges the risk of a drafted token, `block` asked ones make a frame."""
     draft, rule, total = TableDraft(target), Lossless(), target.info.image_tokens
@@ -59,6 +60,8 @@ def draw(
             if tokens:
                 row = draft.step(np.array(tokens), 0)
             p = sparsify(probabilities(row.center[-1]), top_k)
+            if temperature != 1:
+                p = SparseDistribution(p.ids, (p.logits.astype(np.float64) / temperature).astype(np.float16))
             take(p.sample(u(position, rng.DRAFT)), Decision.KEPT)
             if conditioning:
                 sent = arrays.dequantise(*arrays.quantise(row.message[-1:]), 1, nothing.size)

@@ -5,7 +5,7 @@
     ciar:rate=0.3 + csd:lam=0.5,delta=0.65 @ rho=0.06,top_k=200
 
 The policy is one of `runtime.policies.POLICIES`, the rule one of `decoding.acceptance.RULES`. After the @ stand fields
-of the request (`rho`, `draft_top_k`, `conditioning`) and of the sampling (`guidance`, `temperature`, `top_k`, `top_p`).
+of the request (`REQUEST`) and of the sampling (`SAMPLING`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pixdraft.trials.draw_many import Method
 if TYPE_CHECKING:
     from pixdraft.models.registry import ModelFolder
 
-REQUEST = ("rho", "draft_top_k", "conditioning")
+REQUEST = ("rho", "draft_top_k", "draft_temperature", "conditioning")
 SAMPLING = ("guidance", "temperature", "top_k", "top_p")
 DRAFTED = "eagle2"  # the policy that needs a drafter beside the target
 

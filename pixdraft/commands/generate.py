@@ -81,6 +81,9 @@ def generate(
         str, _deciding("How the cloud judges: lossless, or one like csd:lam=0.5,delta=0.65.", metavar="RULE")
     ] = "lossless",
     draft_top_k: Annotated[int | None, _deciding("Codes that the draft keeps and sends; 0 for all (64).")] = None,
+    draft_temperature: Annotated[
+        float | None, _deciding("Of what the draft draws from (0.6 where tokens are kept unjudged, else 1).")
+    ] = None,
     conditioning: Annotated[
         bool | None, _deciding("Whether the device's features go up too (ciar: yes; speculative: no).")
     ] = None,
@@ -123,6 +126,7 @@ def generate(
         sampling=sampling(made_for.guidance, guidance, temperature, top_k, top_p),
         rho=rho,
         draft_top_k=DRAFT_TOP_K if draft_top_k is None else draft_top_k,
+        draft_temperature=draft_temperature,
         conditioning=conditioning,
         require_cloud=require_cloud,
     )

@@ -117,3 +117,27 @@ def test_logits_that_are_no_numbers(wrong: float) -> None:
         draft_distribution(logits, keep=3)
     with pytest.raises(ValueError, match="without a finite value"):
         draft_distribution(np.full(9, -np.inf, np.float32), keep=3)
+
+
+@given(SIZES.flatmap(distribution), st.integers(0, 30), st.sampled_from([0.0, 1e-6, 0.3, 1.0, 4.0]))
+def test_sharper_is_another_temperature_of_the_same_codes(p: Floats, k: int, temperature: float) -> None:
+    sparse = sparsify(p, k)
+    sharp = sparse.sharpened(temperature)
+    assert set(sharp.ids) <= set(sparse.ids)
+    best = int(sparse.ids[sparse.logits.argmax()])
+    assert sharp.probability(best) == sharp.probabilities().max()
+    if temperature == 0:
+        assert sharp.ids.tolist() == [best]
+    elif temperature == 1:
+        assert sharp is sparse
+    elif temperature > 0.1:
+        wanted = probabilities(sparse.logits.astype(np.float64), temperature)
+        dense = np.zeros(len(p))
+        dense[sparse.ids] = wanted
+        np.testing.assert_allclose(sharp.dense(len(p)), dense, atol=5e-3)
+
+
+def test_a_temperature_that_is_none() -> None:
+    for wrong in (-1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match="temperature is"):
+            sparsify(np.full(4, 0.25)).sharpened(wrong)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import platform
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from pixdraft.protocol.frames import Open, Rule, Sampling, Verify
 from pixdraft.runtime.errors import CloudRefused, RequestError
 from pixdraft.runtime.picture import Decision, Picture
 from pixdraft.runtime.policies import (
+    KEPT_TEMPERATURE,
     CiarPolicy,
     CloudPolicy,
     CodePolicy,
@@ -54,12 +56,19 @@ def draw(request: DrawRequest, target: TableTarget = TARGET) -> Picture:
     rho=st.sampled_from([0.0, 0.06, 0.2, 0.95]),
     top_k=st.integers(0, 3),
     conditioning=st.booleans(),
+    temperature=st.sampled_from([None, 0.3, 1.0, 1.7]),
 )
-def test_ciar_is_the_plain_loop(seed: int, tau: float, rho: float, top_k: int, conditioning: bool) -> None:
-    request = DrawRequest(PROMPT, seed, CiarPolicy(tau=tau), rho=rho, draft_top_k=top_k, conditioning=conditioning)
+def test_ciar_is_the_plain_loop(
+    seed: int, tau: float, rho: float, top_k: int, conditioning: bool, temperature: float | None
+) -> None:
+    more: dict[str, Any] = {"draft_top_k": top_k, "draft_temperature": temperature, "conditioning": conditioning}
+    request = DrawRequest(PROMPT, seed, CiarPolicy(tau=tau), rho=rho, **more)
     picture = draw(request)
     inject = math.floor(rho * TOTAL)
-    tokens, decisions = reference.draw(TARGET, PROMPT, seed, lambda risk: risk >= tau, 1, inject, top_k, conditioning)
+    drawn = KEPT_TEMPERATURE if temperature is None else temperature
+    tokens, decisions = reference.draw(
+        TARGET, PROMPT, seed, lambda risk: risk >= tau, 1, inject, top_k, conditioning, drawn
+    )
     assert picture.tokens.tolist() == tokens
     assert list(picture.decisions) == decisions
     assert picture.lost is None
@@ -183,7 +192,7 @@ def test_device_asks_nothing_after_the_condition() -> None:
     picture = asyncio.run(DeviceSession(TableDraft(TARGET), cloud).draw(DrawRequest(PROMPT, 5, DevicePolicy())))
     assert cloud.kinds() == ["open", "close"]
     assert set(picture.decisions) == {Decision.KEPT}
-    tokens, _ = reference.draw(TARGET, PROMPT, 5, lambda _: False, 1)
+    tokens, _ = reference.draw(TARGET, PROMPT, 5, lambda _: False, 1, temperature=KEPT_TEMPERATURE)
     assert picture.tokens.tolist() == tokens
     numbers = picture.statistics
     assert (numbers.asked_share, numbers.cloud_share, numbers.audit, numbers.tau) == (0, 0, None, None)
@@ -191,7 +200,7 @@ def test_device_asks_nothing_after_the_condition() -> None:
 
 def test_a_frame_carries_all_tokens_since_the_last_and_no_more() -> None:
     cloud = UnsteadyCloud(TARGET)
-    request = DrawRequest(PROMPT, 4, CiarPolicy(tau=0.6))
+    request = DrawRequest(PROMPT, 4, CiarPolicy(tau=0.6), draft_temperature=1.0)
     picture = asyncio.run(DeviceSession(TableDraft(TARGET), cloud).draw(request))
     sent = [frame for frame in cloud.sent if isinstance(frame, Verify)]
     assert len(sent) == sum(d in (Decision.ACCEPTED, Decision.CORRECTED) for d in picture.decisions) > 1
