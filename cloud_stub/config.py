@@ -24,8 +24,9 @@ class ServiceConfig:
         max_waiting: requests that may wait for the model before new ones are answered `Busy`.
         model_threads: forward passes at once.
         generate_chunk: tokens in one frame of a `Generate` answer.
-        handshake_timeout_s: from connecting to a session.
+        handshake_timeout_s: from connecting to a WebSocket, and from there to a session.
         idle_timeout_s: without a frame.
+        send_timeout_s: for the device to read what it was sent, before there is room for the next frame.
         session_lifetime_s: of one connection.
         shutdown_timeout_s: for what is under way when the service stops.
         retry_after_ms: what `Busy` recommends.
@@ -43,6 +44,7 @@ class ServiceConfig:
     generate_chunk: int = 4
     handshake_timeout_s: float = 10.0
     idle_timeout_s: float = 120.0
+    send_timeout_s: float = 30.0
     session_lifetime_s: float = 3600.0
     shutdown_timeout_s: float = 10.0
     retry_after_ms: int = 1000
@@ -62,7 +64,13 @@ class ServiceConfig:
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise ConfigError(f"ServiceConfig.{name} must be a whole number of at least {least}, not {value!r}")
-        for name in ("handshake_timeout_s", "idle_timeout_s", "session_lifetime_s", "shutdown_timeout_s"):
+        for name in (
+            "handshake_timeout_s",
+            "idle_timeout_s",
+            "send_timeout_s",
+            "session_lifetime_s",
+            "shutdown_timeout_s",
+        ):
             value = getattr(self, name)
             if not math.isfinite(value) or value <= 0:
                 raise ConfigError(f"ServiceConfig.{name} must be a number of seconds above 0, not {value!r}")
@@ -77,8 +85,13 @@ class ServiceConfig:
 
     @property
     def max_connections(self) -> int:
-        """Sockets held at once, those that are only told `Busy` among them."""
+        """WebSockets held at once, those that are only told `Busy` among them."""
         return 2 * self.max_sessions + 16
+
+    @property
+    def max_tcp_connections(self) -> int:
+        """Connections held at once, those of the pages and those that say nothing among them."""
+        return 2 * self.max_connections + 32
 
 
 def _loopback(host: str) -> bool:

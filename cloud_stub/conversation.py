@@ -35,6 +35,7 @@ class Conversation:
         self._worker = worker
         self._metrics = metrics
         self._session: CloudSession | None = None
+        self._failed = False
         self.closed = False
 
     @property
@@ -58,10 +59,11 @@ class Conversation:
         except QueueFull:
             self._metrics.busy.inc()
             yield Busy(self._config.retry_after_ms)
-        except Exception:
+        except Exception as error:
             # the boundary: whatever broke inside, the device gets a sentence and no details
-            log.exception("a %s frame failed, and its session is dropped", name)
-            self._session = None
+            again = self._failed  # a device that fails over and over must not fill the log
+            log.error("a %s frame failed (%s), its session is dropped", name, type(error).__name__, exc_info=not again)
+            self._session, self._failed = None, True
             yield Failure("internal", "the cloud failed on this frame: open again with tokens, or go on without it")
 
     async def _reply(self, frame: DeviceFrame) -> AsyncGenerator[CloudFrame, None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import logging
 import math
@@ -15,6 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from pixdraft.cloud_stub.admission import Admission
 from pixdraft.cloud_stub.config import ServiceConfig
+from pixdraft.cloud_stub.connections import Connections, hang_up
 from pixdraft.cloud_stub.conversation import Conversation
 from pixdraft.cloud_stub.metrics import Metrics, TimedTarget
 from pixdraft.cloud_stub.worker import Worker
@@ -25,6 +27,7 @@ from pixdraft.protocol.frames import PROTOCOL_VERSION, Busy, CloudFrame, Failure
 log = logging.getLogger("pixdraft.cloud")
 
 OPEN_TO_ALL = frozenset({"/livez", "/readyz"})
+CONNECTIONS = web.AppKey("connections", Connections)
 CLOSE_TIMEOUT_S = 2.0  # a device that is gone answers no close frame
 
 
@@ -37,6 +40,7 @@ class Service:
         self._model = TimedTarget(model, self._metrics)
         self._worker = Worker(config.model_threads, config.max_waiting)
         self._admission = Admission(config)
+        self.connections = Connections(config)
         self._sockets: WeakSet[web.WebSocketResponse] = WeakSet()
         self._ready = True
 
@@ -73,6 +77,7 @@ class Service:
                     "sessions_per_client": config.max_sessions_per_client,
                     "handshake_s": config.handshake_timeout_s,
                     "idle_s": config.idle_timeout_s,
+                    "send_s": config.send_timeout_s,
                     "session_s": config.session_lifetime_s,
                 },
             }
@@ -95,25 +100,26 @@ class Service:
                 wait = math.ceil(config.retry_after_ms / 1000)
                 return _refusal(503, "limit", "no room for another connection: come back later", Retry_After=str(wait))
             await socket.prepare(request)
+            self.connections.keep(request.transport)
             self._sockets.add(socket)
             self._metrics.sessions.inc(place)
             try:
                 async with asyncio.timeout(config.session_lifetime_s):
                     await (self._converse(socket) if place else self._turn_away(socket))
             except TimeoutError:
-                await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the connection is too old: connect again")
+                await _close(socket, WSCloseCode.GOING_AWAY, b"the connection is too old: connect again")
             except ConnectionError:
-                log.info("%s left in the middle of an answer", client)
+                log.info("%s left in the middle of an answer, or did not read it", client)
             finally:
                 self._metrics.sessions.dec(place)
+                if request.transport is not None:
+                    hang_up(request.transport)
         return socket
 
     async def stop(self, _: web.Application) -> None:
         """Take nobody in any more, and send away those who are."""
         self._ready = False
-        await asyncio.gather(
-            *(s.close(code=WSCloseCode.GOING_AWAY, message=b"the service stops") for s in set(self._sockets))
-        )
+        await asyncio.gather(*(_close(s, WSCloseCode.GOING_AWAY, b"the service stops") for s in set(self._sockets)))
 
     async def clean_up(self, _: web.Application) -> None:
         """Let the model end what it is at."""
@@ -131,14 +137,14 @@ class Service:
             async with aclosing(talk.answer(data)) as replies:
                 async for reply in replies:
                     await self._send(socket, reply)
-        await socket.close()
+        await _close(socket, WSCloseCode.OK)
 
     async def _turn_away(self, socket: web.WebSocketResponse) -> None:
         """Busy, in answer to the first frame: a client that has not asked yet would not expect it."""
         if await self._receive(socket, self._config.handshake_timeout_s) is not None:
             self._metrics.busy.inc()
             await self._send(socket, Busy(self._config.retry_after_ms))
-            await socket.close(code=WSCloseCode.TRY_AGAIN_LATER, message=b"no room now")
+            await _close(socket, WSCloseCode.TRY_AGAIN_LATER, b"no room now")
 
     async def _receive(self, socket: web.WebSocketResponse, seconds: float) -> bytes | None:
         """The next binary message; None once the socket is closed, by the device or because nothing came in time."""
@@ -147,13 +153,19 @@ class Service:
                 while (message := await socket.receive()).type is WSMsgType.TEXT:
                     await self._send(socket, Failure("protocol", "frames are binary messages, not text: send msgpack"))
         except TimeoutError:
-            await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=b"nothing came in time")
+            await _close(socket, WSCloseCode.POLICY_VIOLATION, b"nothing came in time")
             return None
         return message.data if message.type is WSMsgType.BINARY else None
 
     async def _send(self, socket: web.WebSocketResponse, frame: CloudFrame) -> None:
+        """Send a frame; ConnectionError once the device is gone, or has not read the frames before for too long."""
         data = encode(frame)
-        await socket.send_bytes(data)
+        try:
+            async with asyncio.timeout(self._config.send_timeout_s):
+                await socket.send_bytes(data)
+        except TimeoutError:
+            await _close(socket, WSCloseCode.POLICY_VIOLATION, b"nothing was read in time")
+            raise ConnectionAbortedError("nothing was read in time") from None
         self._metrics.moved("out", kind(frame), len(data))
 
 
@@ -164,6 +176,7 @@ def create_app(model: TargetModel, config: ServiceConfig) -> web.Application:
     """
     service = Service(model, config)
     app = web.Application(middlewares=[_bearer(config.token)])
+    app[CONNECTIONS] = service.connections
     app.router.add_get("/livez", service.livez)
     app.router.add_get("/readyz", service.readyz)
     app.router.add_get("/metrics", service.metrics)
@@ -172,6 +185,16 @@ def create_app(model: TargetModel, config: ServiceConfig) -> web.Application:
     app.on_shutdown.append(service.stop)
     app.on_cleanup.append(service.clean_up)
     return app
+
+
+async def _close(socket: web.WebSocketResponse, code: int, message: bytes = b"") -> None:
+    """Close a socket, waiting for the other side's own close frame for a bounded time.
+
+    Nothing is drained: after a send that was given up, aiohttp's drain would raise CancelledError.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(2 * CLOSE_TIMEOUT_S):  # the socket's own limit holds once the frame is sent
+            await socket.close(code=code, message=message, drain=False)
 
 
 def _bearer(token: str | None) -> Middleware:

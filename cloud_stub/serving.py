@@ -13,7 +13,8 @@ from typing import Self
 from aiohttp import web
 
 from pixdraft.cloud_stub.config import ServiceConfig
-from pixdraft.cloud_stub.service import create_app
+from pixdraft.cloud_stub.connections import SparingHandler
+from pixdraft.cloud_stub.service import CONNECTIONS, create_app
 from pixdraft.models.target import TargetModel
 
 
@@ -104,20 +105,29 @@ class BackgroundServer:
 
 
 async def _run(model: TargetModel, config: ServiceConfig, ready: Callable[[str], None], stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(SparingHandler())
+    app = create_app(model, config)
     runner = web.AppRunner(
-        create_app(model, config), access_log=None, keepalive_timeout=30.0, shutdown_timeout=config.shutdown_timeout_s
+        app,
+        access_log=None,
+        handler_cancellation=True,  # a device that is gone wants no more tokens
+        shutdown_timeout=config.shutdown_timeout_s,
     )
     await runner.setup()
+    assert runner.server is not None
     try:
-        site = web.TCPSite(runner, config.host, config.port)
         try:
-            await site.start()
+            server = await loop.create_server(app[CONNECTIONS].watched(runner.server), config.host, config.port)
         except OSError as error:
             raise ServeError(
                 f"cannot listen at {config.host}, port {config.port} ({error.strerror}): choose another, or port 0"
             ) from error
         host = f"[{config.host}]" if ":" in config.host else config.host
-        ready(f"http://{host}:{runner.addresses[0][1]}")
-        await stop.wait()
+        ready(f"http://{host}:{server.sockets[0].getsockname()[1]}")
+        try:
+            await stop.wait()
+        finally:
+            server.close()
     finally:
         await runner.cleanup()

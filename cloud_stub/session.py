@@ -11,7 +11,6 @@ logits are kept. Only position 0 needs the logits that came with the prompt.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -276,9 +275,7 @@ def check_identity(opening: Open, info: TargetInfo) -> None:
 
 def check_sampling(chosen: Sampling) -> None:
     """Refuse sampling that no distribution follows from."""
-    if not (math.isfinite(chosen.guidance) and chosen.guidance >= 0):
-        raise ProtocolError("request", f"sampling.guidance is {chosen.guidance}: it must be a number of at least 0")
     try:
-        sampling.check(chosen.temperature, chosen.top_k, chosen.top_p)
+        sampling.check(chosen.temperature, chosen.top_k, chosen.top_p, chosen.guidance)
     except ValueError as error:
         raise ProtocolError("request", f"sampling.{error}") from error

@@ -45,13 +45,13 @@ def create(name: str, parameters: Mapping[str, float] | None = None, codebook: N
     """
     rule = RULES.get(name)
     if rule is None:
-        raise RuleError(f"there is no acceptance rule {name!r}: the known ones are {', '.join(RULES)}")
+        raise RuleError(f"there is no acceptance rule {name[:64]!r}: the known ones are {', '.join(RULES)}")
     names = [f.name for f in fields(rule)]  # type: ignore[arg-type]
     known = [n for n in names if n != "codebook"]
     values: dict[str, Any] = dict(parameters or {})
     if unknown := sorted(set(values) - set(known)):
         takes = f"takes {', '.join(known)}" if known else "takes no parameter"
-        raise RuleError(f"{name}: there is no parameter {unknown[0]!r}; the rule {takes}")
+        raise RuleError(f"{name}: there is no parameter {unknown[0][:64]!r}; the rule {takes}")
     if rule.needs_codebook and codebook is None:
         raise RuleError(f"{name}: the rule compares codes, give it the tokenizer's codebook")
     if codebook is not None and "codebook" in names:

@@ -1,12 +1,11 @@
 """From logits to probabilities to tokens. Device and cloud call the same functions, or the pictures part ways.
 
-Order of the steps: temperature, top-k, top-p, renormalise. Guidance is no business of this module: it is in the
-target's logits already, and the draft learned the guided distribution.
+Order of the steps: temperature, top-k, top-p, renormalise. Guidance is only checked here: it is in the target's logits
+already, and the draft learned the guided distribution.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -14,19 +13,22 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
+MOST = 1000.0  # of guidance and temperature: far beyond any use, and float32 logits stay finite
+
 _U = "u is outside [0, 1): give uniforms of the counter generator"
 _MASS = "p holds no mass, or NaN: give a distribution"
 _HEADS = (256, 4096)  # codes that a nucleus sorts at first: most are small, and sorting a vocabulary takes long
 
 
-def check(temperature: float, top_k: int, top_p: float) -> None:
+def check(temperature: float, top_k: int, top_p: float, guidance: float = 1.0) -> None:
     """Raise ValueError, naming the field, where a setting is out of range.
 
-    `temperature` is finite and at least 0 (0 takes the most probable code); `top_k` is a whole number of at least 0
-    (0 keeps all); `top_p` is above 0 and at most 1 (1 keeps all).
+    `guidance` and `temperature` are 0 to 1000 (temperature 0 takes the most probable code); `top_k` is a whole number
+    of at least 0 (0 keeps all); `top_p` is above 0 and at most 1 (1 keeps all).
     """
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise ValueError(f"temperature is {temperature!r}: it must be a finite number of at least 0")
+    for field, value in (("guidance", guidance), ("temperature", temperature)):
+        if not 0 <= value <= MOST:
+            raise ValueError(f"{field} is {value!r}: it must be a number from 0 to {MOST:g}")
     if not (float(top_k).is_integer() and top_k >= 0):
         raise ValueError(f"top_k is {top_k!r}: it must be a whole number of at least 0, where 0 keeps every code")
     if not 0 < top_p <= 1:

@@ -36,7 +36,7 @@ class Strategy:
         value: Any = getattr(self, field)
         whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
         if not whole or not least <= value <= most:
-            raise StrategyError(f"{self.name}: {field} is {value!r}: give a whole number from {least} to {most}")
+            raise StrategyError(f"{self.name}: {field} is {value!r:.64}: give a whole number from {least} to {most}")
         object.__setattr__(self, field, int(value))
 
     @property
@@ -78,7 +78,7 @@ class Jacobi(Strategy):
         self._whole("window", 1, MAX_WINDOW)
         for field, known in (("init", INITS), ("coupling", self.couplings)):
             if (value := getattr(self, field)) not in known:
-                raise StrategyError(f"{self.name}: {field} is {value!r}: the known ones are {', '.join(known)}")
+                raise StrategyError(f"{self.name}: {field} is {value!r:.64}: the known ones are {', '.join(known)}")
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,9 @@ def create(name: str, parameters: Mapping[str, Any] | None = None) -> Strategy:
         StrategyError: the strategy or a parameter is unknown, or a value is out of range.
     """
     if (strategy := STRATEGIES.get(name)) is None:
-        raise StrategyError(f"there is no strategy {name!r}: the known ones are {', '.join(STRATEGIES)}")
+        raise StrategyError(f"there is no strategy {name[:64]!r}: the known ones are {', '.join(STRATEGIES)}")
     given, known = dict(parameters or {}), [f.name for f in fields(strategy)]
     if unknown := sorted(set(given) - set(known)):
         takes = f"takes {', '.join(known)}" if known else "takes none"
-        raise StrategyError(f"{name}: there is no parameter {unknown[0]!r}; the strategy {takes}")
+        raise StrategyError(f"{name}: there is no parameter {unknown[0][:64]!r}; the strategy {takes}")
     return strategy(**given)

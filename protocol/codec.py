@@ -43,8 +43,8 @@ def _decode(decoder: msgspec.msgpack.Decoder[Frame], data: bytes, max_bytes: int
         raise ProtocolError("limit", f"the frame is {len(data)} bytes long, more than the {max_bytes} allowed")
     try:
         return decoder.decode(data)
-    except msgspec.ValidationError as error:
-        raise ProtocolError("protocol", f"the frame is not one of this protocol: {error}") from error
+    except msgspec.ValidationError as error:  # it may quote a tag of any length
+        raise ProtocolError("protocol", f"the frame is not one of this protocol: {error!s:.100}") from error
     # A field that no frame has is skipped at any depth, which can exhaust the stack; lengths are checked by msgspec.
     except (msgspec.DecodeError, RecursionError) as error:
         raise ProtocolError("protocol", f"the frame is not well-formed msgpack: {error}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 
 from pixdraft.decoding import acceptance, sampling
@@ -65,10 +64,8 @@ class DrawRequest:
             except ValueError as error:
                 raise RequestError(f"rule: {error}") from error
         if (chosen := self.sampling) is not None:
-            if not (math.isfinite(chosen.guidance) and chosen.guidance >= 0):
-                raise RequestError(f"guidance is {chosen.guidance}: give a finite number of at least 0")
             try:
-                sampling.check(chosen.temperature, chosen.top_k, chosen.top_p)
+                sampling.check(chosen.temperature, chosen.top_k, chosen.top_p, chosen.guidance)
             except ValueError as error:
                 raise RequestError(str(error)) from error
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixdraft.commands.options import AsJson
+from pixdraft.commands.options import AsJson, writable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,7 +34,7 @@ def bench(
 
     settings = Settings(threads=threads, warmup=warmup, repeats=repeats, pictures=pictures, block=block)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        writable(out, "--out")
     console = Console(stderr=True)
     if as_json or not console.is_terminal:
         results = run(bundle, settings)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from pixdraft.commands.options import writable
 from pixdraft.commands.progress import progress
 
 if TYPE_CHECKING:
@@ -44,6 +45,19 @@ class Output:
         """All files that will be written."""
         return [path for path in (self.picture, self.decisions, self.trace) if path is not None]
 
+    def check(self) -> None:
+        """Make sure, before the work, that all of it can be kept; makes folders that are missing.
+
+        Raises:
+            BadParameter: a file cannot be written; its option is named.
+        """
+        named_for_picture = self.decisions == self.picture.with_suffix(".decisions.png")
+        writable(self.picture, "--out")
+        writable(self.unfinished, "--out")
+        writable(self.decisions, "--out" if named_for_picture else "--overlay")
+        if self.trace is not None:
+            writable(self.trace, "--trace")
+
     @property
     def unfinished(self) -> Path:
         """Where a picture is kept that stopped on its way."""
@@ -65,14 +79,13 @@ def draw(
     The draft is the bundle's; without one, the model's own in torch.
 
     Raises:
-        ModelError, PromptError, DeviceError: one sentence each.
+        BadParameter, ModelError, PromptError, DeviceError: one sentence each.
     """
     from pixdraft.runtime.errors import CloudRequired
     from pixdraft.runtime.session import DeviceSession
     from pixdraft.runtime.websocket import WebSocketConnector
 
-    for path in output.paths:  # before the work, not after it
-        path.parent.mkdir(parents=True, exist_ok=True)
+    output.check()
     with progress(quiet) as show, ExitStack() as stack:
         show("loading", 0, None)
         address = stack.enter_context(_embedded(model)) if cloud is None else cloud

@@ -130,11 +130,20 @@ def generate(
         conditioning=conditioning,
         require_cloud=require_cloud,
     )
-    picture = out or Path(f"{'-'.join(re.findall('[a-z0-9]+', request.prompt.lower()))}-{seed}.png")
+    picture = out or default_name(request.prompt, seed)
     output = Output(picture, overlay or picture.with_suffix(".decisions.png"), trace)
     drawn = draw(request, model, bundle, cloud, bearer(token_env), output, quiet=as_json)
     tell = report.as_json if as_json else report.as_text
     typer.echo(tell(drawn, cloud or "127.0.0.1, in this process", output))
+
+
+def default_name(prompt: str, seed: int) -> Path:
+    """The picture's file: the prompt's words, cut to 100 characters (all ASCII), and the seed.
+
+    A file system takes names of 255 bytes, and what is added to this one must fit in too.
+    """
+    words = "-".join(re.findall("[a-z0-9]+", prompt.lower()))
+    return Path(f"{words[:100].rstrip('-')}-{seed}.png")
 
 
 def styled(prompt: str, style: Style) -> str:

@@ -19,6 +19,21 @@ TokenEnv = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 
+def writable(path: Path, option: str) -> None:
+    """Make sure that a result can be kept where an option says, before the work; makes the folder.
+
+    Raises:
+        BadParameter: it cannot; the option is named.
+    """
+    from pixdraft.runtime.errors import OutputError
+    from pixdraft.runtime.files import check_writable
+
+    try:
+        check_writable(path)
+    except OutputError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
+
+
 def bearer(name: str | None) -> str | None:
     """The token in the environment variable `name`; None for no name. A flag would show it to every process."""
     if name is None:

@@ -52,6 +52,16 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, Settings]]:
     return calls
 
 
+def test_a_place_that_cannot_be_written_is_known_before_measuring(
+    run: Run, tmp_path: Path, measured: list[tuple[Path, Settings]]
+) -> None:
+    (tmp_path / "b").mkdir()
+    result = run("bench", "b", "--out", "b")
+    assert result.exit_code == 2
+    assert "--out: cannot write b (there is a folder of that name): choose another place for it" in sentence(result)
+    assert measured == []
+
+
 def test_a_table_and_a_file(run: Run, tmp_path: Path, measured: list[tuple[Path, Settings]]) -> None:
     (tmp_path / "b").mkdir()
     result = run("bench", tmp_path / "b", "--threads", 2, "--repeats", 7, "--out", tmp_path / "new" / "bench.json")

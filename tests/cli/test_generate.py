@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import threading
@@ -218,8 +219,57 @@ def test_a_cloud_that_breaks_on_the_way(
     assert "of the tokens" in facts(alone.stdout)["alone"]
 
 
-def test_a_place_that_cannot_be_written(run: Run, target: TableTarget, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "option", "why"),
+    [
+        (["--out", "file/pear.png"], "--out", "Not a directory"),
+        (["--out", "file/deep/pear.png"], "--out", "Not a directory"),
+        (["--out", "folder.png"], "--out", "a folder of that name"),
+        (["--out", f"{'x' * 250}.png"], "--out", "File name too long"),
+        (["--out", f"{'x' * 230}.png"], "--out", "File name too long"),  # with .decisions, and what is written beside
+        (["--out", f"{'x' * 300}/pear.png"], "--out", "File name too long"),
+        (["--out", f"{'ä' * 125}.png"], "--out", "File name too long"),
+        (["--overlay", "folder.png"], "--overlay", "a folder of that name"),
+        (["--trace", "folder.png"], "--trace", "a folder of that name"),
+        (["--trace", "file/pear.jsonl"], "--trace", "Not a directory"),
+        (["--trace", "closed/pear.jsonl"], "--trace", "Permission denied"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_known_before_anything_is_drawn(
+    run: Run,
+    target: TableTarget,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    option: str,
+    why: str,
+) -> None:
+    touch = Path.touch
+
+    def refuse(path: Path) -> None:  # the tests may be root's, to whom no folder is closed
+        if path.parent.name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        touch(path)
+
+    monkeypatch.setattr(Path, "touch", refuse)
     (tmp_path / "file").write_text("in the way")
-    result = run("generate", "pear", "--out", "file/pear.png")
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "closed").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    result = run("generate", "pear", "--rho", "0.5", *words)
     assert result.exit_code == 2
-    assert "file" in sentence(result)
+    said = sentence(result)
+    assert option in said
+    assert why in said
+    assert "choose another place for it" in said
+    assert target.passes == []
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_long_prompt_gets_a_name_that_fits(run: Run, target: TableTarget, tmp_path: Path) -> None:
+    prompt = "very " * 190 + "red apple"
+    seed = (1 << 64) - 1
+    assert run("generate", prompt, "--seed", seed, "--trace", "t").exit_code == 0
+    names = sorted(path.name for path in tmp_path.glob("*.png"))
+    stem = f"noto-{'very-' * 19}"[:100].rstrip("-") + f"-{seed}"
+    assert names == [f"{stem}.decisions.png", f"{stem}.png"]

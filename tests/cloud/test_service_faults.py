@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from cloud_device import PATIENCE, Device, connected, get, metric, served, until, working
@@ -17,6 +19,9 @@ from pixdraft.protocol.frames import (
     Busy,
     Close,
     Failure,
+    Rule,
+    Sampling,
+    Strategy,
     Tokens,
     Verdict,
 )
@@ -50,6 +55,44 @@ async def test_wrong_frames_get_a_sentence_and_leave_the_session_as_it_was() -> 
             assert "binary" in answer.message
             assert isinstance(await device.ask(verify_frame(session, [], [1], {})), Verdict)
         assert await metric(server, 'pixdraft_frames_total{direction="in",type="bad"}') == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"sampling": Sampling(guidance=1e308)}, "sampling.guidance is 1e+308: it must be a number from 0 to 1000"),
+        ({"sampling": Sampling(temperature=1001.0)}, "sampling.temperature is 1001.0: it must be"),
+        ({"rule": Rule("x" * 60_000)}, f"rule: there is no acceptance rule '{'x' * 64}':"),
+        ({"rule": Rule("csd", {"x" * 60_000: 1.0})}, f"rule: csd: there is no parameter '{'x' * 64}';"),
+        ({"model": "x" * 60_000}, f"made for model '{'x' * 64}',"),
+    ],
+)
+async def test_openings_are_refused_briefly(fields: dict[str, Any], sentence: str) -> None:
+    with served() as server:
+        async with connected(server) as (device,):
+            answer = await device.ask(open_frame(TableTarget().info, **fields))
+    assert isinstance(answer, Failure)
+    assert sentence in answer.message
+    assert len(answer.message) < 400
+
+
+async def test_long_names_of_strategies_and_frames_are_cut() -> None:
+    model, long = TableTarget(), "x" * 60_000
+    with served(model) as server:
+        async with connected(server) as (device,):
+            session = await device.open(model)
+            for strategy in (
+                Strategy(long),
+                Strategy("jd", {long: 1.0}),
+                Strategy("jd", {"window": long, "init": long}),
+            ):
+                answer = await device.ask(generate_frame(session, [], 1, strategy))
+                assert isinstance(answer, Failure)
+                assert "x" * 60 in answer.message
+                assert "x" * 65 not in answer.message
+            answer = await device.ask(msgspec.msgpack.encode({"type": long}))
+            assert isinstance(answer, Failure)
+            assert len(answer.message) < 200
 
 
 @pytest.mark.parametrize(("prompt", "sentence"), [("xyzzy", "no word"), ("a" * 1001, "shorten it to 1000")])
@@ -88,6 +131,18 @@ async def test_an_error_in_the_model_is_not_told_but_logged(caplog: pytest.LogCa
             assert lost.code == "session"
             await device.open(model)
     assert "the table is broken" in caplog.text
+
+
+async def test_the_same_error_again_is_logged_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    model = TableTarget()
+    with served(model) as server:
+        async with connected(server) as (device,):
+            model.broken = True
+            for _ in range(5):
+                answer = await device.ask(open_frame(model.info, inject=2))
+                assert isinstance(answer, Failure)
+                assert answer.code == "internal"
+    assert [bool(record.exc_info) for record in caplog.records] == [True, False, False, False, False]
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
@@ -185,6 +240,28 @@ async def test_a_device_that_leaves_in_the_middle_frees_its_place() -> None:
         await until(free)
         async with connected(server) as (device,):
             await device.open(model)
+
+
+async def test_nothing_more_is_drawn_for_a_device_that_is_gone() -> None:
+    model = TableTarget()
+    with served(model, max_sessions=1) as server:
+        async with connected(server) as (device,):
+            model.gate.clear()
+            await device.send(open_frame(model.info, inject=16))
+            await working(model, 0)
+            connection = device.socket._response.connection  # a close frame would be answered only after the opening
+            assert connection is not None
+            assert connection.transport is not None
+            connection.transport.abort()
+
+            async def free() -> bool:
+                return await metric(server, "pixdraft_sessions") == 0
+
+            await until(free)
+            model.gate.set()
+            async with connected(server) as (another,):
+                await another.open(model, prompt="another")
+        assert len(model.passes) == 1
 
 
 async def test_stopping_sends_the_devices_away() -> None:

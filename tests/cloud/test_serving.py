@@ -29,6 +29,7 @@ TESTS = Path(__file__).resolve().parent.parent
         ({"max_frame_bytes": 10}, "max_frame_bytes must be a whole number of at least 1024"),
         ({"max_waiting": -1}, "max_waiting must be"),
         ({"idle_timeout_s": 0}, "idle_timeout_s must be a number of seconds above 0, not 0"),
+        ({"send_timeout_s": -1}, "send_timeout_s must be"),
         ({"session_lifetime_s": float("inf")}, "session_lifetime_s must be"),
         ({"token": " "}, "token must be printable ASCII and not blank"),
         ({"token": "schlüssel"}, "token must be printable ASCII"),

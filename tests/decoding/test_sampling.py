@@ -11,6 +11,7 @@ from scipy import stats
 from distributions import SIZES, Floats, distribution, logits, pair
 from pixdraft.decoding import rng
 from pixdraft.decoding.sampling import (
+    MOST,
     check,
     entropy,
     keep_top,
@@ -86,7 +87,7 @@ def test_ties_go_to_the_lowest_id() -> None:
 def test_extremes_of_temperature() -> None:
     z = np.array([[80.0, 79.0, -80.0], [1.0, 1.0, 1.0]])
     np.testing.assert_array_equal(probabilities(z, 1e-300), [[1, 0, 0], [1 / 3] * 3])
-    np.testing.assert_allclose(probabilities(z, 1e12), np.full((2, 3), 1 / 3), atol=1e-9)
+    np.testing.assert_allclose(probabilities(z / 1e9, MOST), np.full((2, 3), 1 / 3), atol=1e-9)
     assert probabilities(np.array([5000.0, 0.0])).tolist() == [1, 0]
 
 
@@ -144,6 +145,7 @@ def test_entropy_of_the_ends() -> None:
         (-0.1, 0, 1.0, "temperature"),
         (math.nan, 0, 1.0, "temperature"),
         (math.inf, 0, 1.0, "temperature"),
+        (math.nextafter(MOST, math.inf), 0, 1.0, "temperature"),
         (1.0, -1, 1.0, "top_k"),
         (1.0, 1.5, 1.0, "top_k"),
         (1.0, 0, 0.0, "top_p"),
@@ -156,6 +158,14 @@ def test_settings_out_of_range_are_named(temperature: float, top_k: int, top_p: 
         check(temperature, top_k, top_p)
     with pytest.raises(ValueError, match=field):
         probabilities(np.zeros(3), temperature, top_k, top_p)
+
+
+def test_guidance_is_checked_with_the_rest() -> None:
+    check(1.0, 0, 1.0, 0.0)
+    check(MOST, 0, 1.0, MOST)
+    for guidance in (-0.1, math.nan, math.inf, 1e308):
+        with pytest.raises(ValueError, match=f"guidance is {guidance!r}".replace("+", r"\+") + ".*from 0 to 1000"):
+            check(1.0, 0, 1.0, guidance)
 
 
 @pytest.mark.parametrize("bad", [[0.0, math.nan], [math.inf, 0.0], [-math.inf, -math.inf]])

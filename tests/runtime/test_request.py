@@ -37,6 +37,8 @@ INFO = TableDraft(TableTarget()).info
         ({"sampling": Sampling(temperature=-1.0)}, r"temperature is -1\.0"),
         ({"sampling": Sampling(top_p=0.0)}, r"top_p is 0\.0"),
         ({"sampling": Sampling(guidance=float("inf"))}, "guidance is inf"),
+        ({"sampling": Sampling(guidance=1e308)}, r"guidance is 1e\+308: it must be a number from 0 to 1000"),
+        ({"sampling": Sampling(temperature=1e300)}, r"temperature is 1e\+300"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(fields: dict[str, Any], sentence: str) -> None:
