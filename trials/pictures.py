@@ -29,6 +29,7 @@ METHODS = (
     Method("device", "device"),
     Method("speculative", "speculative", {"gamma": 4}),
     Method("ciar", "ciar", {"rate": 0.30}),
+    Method("ciar-drafts-at-1", "ciar", {"rate": 0.30}, {"draft_temperature": 1.0}),
 )
 
 
