@@ -52,8 +52,8 @@ class DrawRequest:
             raise RequestError(f"seed is {self.seed}: give a whole number of at least 0 and below 2**64")
         if self.draft_top_k < 0:
             raise RequestError(f"draft_top_k is {self.draft_top_k}: give at least 1, or 0 to keep every code")
-        if (drawn := self.draft_temperature) is not None and not (math.isfinite(drawn) and drawn >= 0):
-            raise RequestError(f"draft_temperature is {drawn}: give a finite number of at least 0")
+        if (drawn := self.draft_temperature) is not None and not 0 <= drawn <= sampling.MOST:
+            raise RequestError(f"draft_temperature is {drawn}: give a number from 0 to {sampling.MOST:g}")
         if self.rho is not None and not 0 <= self.rho < 1:
             raise RequestError(f"rho is {self.rho}: give the share to inject, at least 0 and below 1")
         if self.rho and not self.policy.injects:
