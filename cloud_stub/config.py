@@ -81,7 +81,10 @@ class ServiceConfig:
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.split()):
             raise ConfigError("ServiceConfig.token must be printable ASCII and not blank: choose another")
         if self.token is None and not _loopback(self.host):
-            raise ConfigError(f"ServiceConfig.token is missing: host {self.host} is open to others, so set a token")
+            raise ConfigError(
+                f"ServiceConfig.token is missing: host {self.host} is open to others, so put a secret into a variable "
+                "and name that with --token-env"
+            )
 
     @property
     def max_connections(self) -> int:

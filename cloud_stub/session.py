@@ -21,7 +21,7 @@ from pixdraft.cloud_stub import jacobi
 from pixdraft.cloud_stub.trees import Trees
 from pixdraft.cloud_stub.verification import judge
 from pixdraft.decoding import acceptance, rng, sampling, strategies
-from pixdraft.models.target import PromptError, TargetInfo, TargetModel
+from pixdraft.models.target import PromptError, TargetInfo, TargetModel, no_drafter
 from pixdraft.protocol import arrays
 from pixdraft.protocol.blocks import Shape, read_block
 from pixdraft.protocol.errors import ProtocolError
@@ -116,11 +116,7 @@ class CloudSession:
         except strategies.StrategyError as error:
             raise ProtocolError("request", f"strategy: {error}") from error
         if isinstance(strategy, strategies.EAGLE2) and self._model.drafter is None:
-            raise ProtocolError(
-                "request",
-                f"strategy: eagle2: the model {self._model.info.name!r} has no drafter (eagle.safetensors): train one "
-                "with `pixdraft train eagle` and publish it, or draw by sjd",
-            )
+            raise ProtocolError("request", f"strategy: eagle2: {no_drafter(self._model.info.name)}")
         if self._streamed is not None and self._streamed[0] == frame:
             yield from self._streamed[1]
             return

@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pixdraft.decoding.codebook_rules import GSD, LANTERN, LANTERNPlusPlus
+from pixdraft.decoding.nearest import advice
 from pixdraft.decoding.ratio_rules import COOL, CSD, Addition, Amplify, Lossless
 from pixdraft.decoding.rule import Rule, RuleError
 
@@ -51,7 +52,8 @@ def create(name: str, parameters: Mapping[str, float] | None = None, codebook: N
     values: dict[str, Any] = dict(parameters or {})
     if unknown := sorted(set(values) - set(known)):
         takes = f"takes {', '.join(known)}" if known else "takes no parameter"
-        raise RuleError(f"{name}: there is no parameter {unknown[0][:64]!r}; the rule {takes}")
+        hint = advice(unknown[0], known)
+        raise RuleError(f"{name}: there is no parameter {unknown[0][:64]!r}; {hint}the rule {takes}")
     if rule.needs_codebook and codebook is None:
         raise RuleError(f"{name}: the rule compares codes, give it the tokenizer's codebook")
     if codebook is not None and "codebook" in names:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
 from pixdraft.decoding.coupling import COUPLINGS
+from pixdraft.decoding.nearest import advice
 
 MAX_WINDOW = 256
 INITS = ("uniform-onehot", "left", "uniform")
@@ -145,5 +146,6 @@ def create(name: str, parameters: Mapping[str, Any] | None = None) -> Strategy:
     given, known = dict(parameters or {}), [f.name for f in fields(strategy)]
     if unknown := sorted(set(given) - set(known)):
         takes = f"takes {', '.join(known)}" if known else "takes none"
-        raise StrategyError(f"{name}: there is no parameter {unknown[0][:64]!r}; the strategy {takes}")
+        hint = advice(unknown[0], known)
+        raise StrategyError(f"{name}: there is no parameter {unknown[0][:64]!r}; {hint}the strategy {takes}")
     return strategy(**given)

@@ -6,7 +6,6 @@ mask of what is no padding. Both sides of the wire use it: the cloud encodes the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -15,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pixdraft.models.prompts import shortened, split
 from pixdraft.models.target import PromptError
 
 PADDING = 0
@@ -44,7 +44,7 @@ class WordEncoder:
 
     def known(self, prompt: str) -> list[str]:
         """The words of a prompt that are in the vocabulary, in order."""
-        return [word for word in re.findall(r"[a-z0-9]+", prompt.lower()) if word in self._ids]
+        return [word for word in split(prompt) if word in self._ids]
 
     def encode(self, prompt: str) -> NDArray[np.int32]:
         """Word ids, int32 [P].
@@ -58,8 +58,7 @@ class WordEncoder:
                 f"no word of the prompt {prompt[:80]!r} is known to the model: name an everyday thing, "
                 "for example 'red apple on sky'"
             )
-        if len(words) > self.length:  # the style stands first and the ground last: cut the middle
-            words = (words[: max(0, self.length - 2)] + words[-2:])[-self.length :]
+        words = shortened(words, self.length)
         ids = np.full(self.length, PADDING, np.int32)
         ids[self.length - len(words) :] = [self._ids[word] for word in words]
         return ids

@@ -14,6 +14,14 @@ class PromptError(ValueError):
     """The prompt cannot be used; the message says why and what would do."""
 
 
+def no_drafter(name: str) -> str:
+    """What is said where a model should draw by eagle2 and has no drafter: one sentence with the mend."""
+    return (
+        f"the model {name!r} has no drafter (eagle.safetensors): run `pixdraft train eagle` and then "
+        "`pixdraft train weights`, and take the model that it writes, or draw by sjd"
+    )
+
+
 @dataclass(frozen=True)
 class TargetInfo:
     """What is served.

@@ -82,7 +82,7 @@ def backends() -> Iterator[Finding]:
         if not _installed(package):
             yield Finding(name, "absent", f"{package} is not installed", install)
         elif target == "coreml" and platform.system() != "Darwin":
-            yield Finding(name, "ok", "makes bundles and interprets them; macOS and iOS run them")
+            yield Finding(name, "ok", "no Core ML here; its programs are interpreted")
         else:
             yield Finding(name, "ok", f"{package} {metadata.version(package)}")
     missing = [name for name in ("torch", "safetensors") if not _installed(name)]

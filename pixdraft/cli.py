@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 import pixdraft
-from pixdraft.commands import bench, check, doctor, evaluate, export, generate, inspect, serve, train
+from pixdraft.commands import bench, check, doctor, evaluate, export, generate, inspect, serve, train, words
 from pixdraft.errors import bounded
 
 DEBUG = "--debug"
@@ -56,6 +56,7 @@ app.command()(inspect.inspect)
 app.command()(bench.bench)
 app.add_typer(train.app, name="train")
 app.add_typer(evaluate.app, name="evaluate")
+app.command()(words.words)
 app.command()(doctor.doctor)
 
 

@@ -17,10 +17,9 @@ from pixdraft.runtime.picture import Decision
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Okabe and Ito's palette, which people of every colour vision tell apart; kept tokens, mostly the many, stay clear.
+# Okabe and Ito's palette, which people of every colour vision tell apart. Kept tokens, mostly the many, have no mark.
 COLOURS: dict[Decision, tuple[int, int, int]] = {
     Decision.INJECTED: (0, 114, 178),
-    Decision.KEPT: (160, 160, 160),
     Decision.ACCEPTED: (0, 158, 115),
     Decision.CORRECTED: (213, 94, 0),
     Decision.BONUS: (86, 180, 233),
@@ -29,7 +28,7 @@ COLOURS: dict[Decision, tuple[int, int, int]] = {
 }
 MEANINGS: dict[Decision, str] = {
     Decision.INJECTED: "injected by the cloud",
-    Decision.KEPT: "kept by the device",
+    Decision.KEPT: "kept by the device, unmarked",
     Decision.ACCEPTED: "asked, accepted",
     Decision.CORRECTED: "asked, corrected",
     Decision.BONUS: "bonus of the cloud",
@@ -53,7 +52,8 @@ def save_png(path: Path, pixels: NDArray[np.uint8]) -> None:
 def overlay(pixels: NDArray[np.uint8], decisions: Sequence[Decision], scale: int = 8) -> NDArray[np.uint8]:
     """The picture enlarged, each token's cell framed and tinted by its decision, a legend with counts below.
 
-    A kept token's cell is left clear; a corrected one is crossed out as well, so that it reads without colour.
+    A kept token's cell is left clear, and has no colour in the legend; a corrected one is crossed out as well, so that
+    it reads without colour.
 
     Args:
         pixels: uint8 [H, W, 3].
@@ -76,7 +76,7 @@ def overlay(pixels: NDArray[np.uint8], decisions: Sequence[Decision], scale: int
     down, across = height // side * scale, width // side * scale
     tinted = big.astype(np.float32)
     for i, decision in enumerate(decisions):
-        if decision is not Decision.KEPT:
+        if decision in COLOURS:
             cell = tinted[i // side * down :, i % side * across :][:down, :across]
             cell += _TINT * (np.array(COLOURS[decision], np.float32) - cell)
     seen = [(decision, count) for decision in Decision if (count := Counter(decisions)[decision])]
@@ -85,13 +85,15 @@ def overlay(pixels: NDArray[np.uint8], decisions: Sequence[Decision], scale: int
     image = _image(np.concatenate([np.rint(tinted).astype(np.uint8), legend]))
     draw = ImageDraw.Draw(image)
     for i, decision in enumerate(decisions):
-        if decision is not Decision.KEPT:
+        if decision in COLOURS:
             top, left = i // side * down, i % side * across
             _frame_cell(draw, (left, top, left + across - 1, top + down - 1), decision)
     for i, (decision, count) in enumerate(seen):
         left, top = i % columns * (width * scale // columns) + 6, height * scale + i // columns * _ROW + 6
-        draw.rectangle((left, top, left + 13, top + 13), fill=COLOURS[decision], outline=(60, 60, 60))
-        draw.text((left + 20, top), f"{MEANINGS[decision]}: {count}", fill=(0, 0, 0))
+        if decision in COLOURS:
+            draw.rectangle((left, top, left + 13, top + 13), fill=COLOURS[decision], outline=(60, 60, 60))
+            left += 20
+        draw.text((left, top), f"{MEANINGS[decision]}: {count}", fill=(0, 0, 0))
     return np.asarray(image)
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from pixdraft.decoding import strategies
+from pixdraft.decoding.nearest import advice
 from pixdraft.decoding.statistics import STATISTICS, Evidence
 from pixdraft.decoding.thresholds import Learner, ThresholdTable, Tracker, uniform
 from pixdraft.protocol.frames import Strategy
@@ -328,5 +329,6 @@ def create(name: str, **parameters: Any) -> Policy:
     known = [f.name for f in fields(policy)]
     if unknown := [key for key in given if key not in known]:
         takes = f"takes {', '.join(known)}" if known else "takes none"
-        raise RequestError(f"the policy {name!r} has no parameter {unknown[0]!r}: leave it out, the policy {takes}")
+        hint = advice(unknown[0], known, "leave it out, ")
+        raise RequestError(f"the policy {name!r} has no parameter {unknown[0]!r}: {hint}the policy {takes}")
     return policy(**given)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,8 +50,10 @@ class WebSocketConnector:
             good = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
         except ValueError:  # a port that is no number
             good = False
-        if not good or parts.query or parts.fragment or parts.username:  # a password would show in messages
-            raise RequestError(f"cloud address {url!r} is none: write it like http://127.0.0.1:8765")
+        if good and (parts.query or parts.fragment or parts.username):  # a password would show in messages
+            raise RequestError("the cloud address has more than host, port and path: write http://127.0.0.1:8765")
+        if not good:
+            raise RequestError(f"cloud address {url!r} is no URL: {_better(url)}")
         if token is not None and not (token.isascii() and token.isprintable() and token.strip()):
             raise RequestError("token is not printable ASCII: copy it as the service's keeper gave it")
         if not (connect_seconds > 0 and receive_seconds > 0):
@@ -130,14 +134,15 @@ class WebSocketConnector:
     def _check_status(self, status: int, retry_after: str | None) -> None:
         if status in (401, 403):
             what = "another token" if self._headers else "a token"
-            raise CloudRefused(f"the cloud at {self.url} wants {what}: give the one its keeper set", "token")
+            mend = "put the one its keeper set into a variable, and name that with --token-env"
+            raise CloudRefused(f"the cloud at {self.url} wants {what}: {mend}", "token")
         if status == 503:
             seconds = float(retry_after) if retry_after and retry_after.isdigit() else 1.0
             raise CloudBusy(f"the cloud at {self.url} has no room now: try again in {seconds:.0f} s", seconds)
 
     def _unreachable(self, error: BaseException) -> CloudUnreachable:
         late = f"no answer within {self._connect_seconds:g} s"
-        why = late if isinstance(error, TimeoutError) else _brief(error)
+        why = late if isinstance(error, TimeoutError) else _reason(error)
         return CloudUnreachable(f"no cloud can be reached at {self.url} ({why}): start it there, or mend the address")
 
 
@@ -184,6 +189,25 @@ class WebSocketLink:
         """Leave."""
         await self._socket.close()
         await self._client.close()
+
+
+def _better(url: str) -> str:
+    """How to write an address that is no URL; one that lacks only the scheme is given it."""
+    bare = re.fullmatch(r"([\w.-]+|\[[\da-fA-F:]+\]):\d+/?", url)
+    return f"write http://{url}" if bare else "write it like http://127.0.0.1:8765"
+
+
+def _reason(error: BaseException) -> str:
+    """Why nobody could be reached, in a few words: what the system says, without the client's own frame around it."""
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "no trusted TLS there"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        error = error.os_error
+    numbers = [str(error.errno)] if isinstance(error, OSError) and error.errno else []
+    numbers += re.findall(r"\[Errno (\d+)\]", str(error))  # of several addresses that were tried
+    if numbers and int(numbers[0]) > 0:  # the resolver's are below 0
+        return os.strerror(int(numbers[0])).lower()
+    return (error.strerror if isinstance(error, OSError) and error.strerror else _brief(error)).lower()
 
 
 def _brief(error: object) -> str:

@@ -67,6 +67,7 @@ def compare(plan: Plan, model: str, data: Path, out: Path, workers: int, command
         "plan": plan.to_dict(),
         "model": folder.info.name,
         "pictures": len(prompts),
+        "workers": workers,
         "metrics": used,
         "rows": rows,
         "references": [{"method": label, **found[label].means} for label in references],

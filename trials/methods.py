@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pixdraft.decoding.nearest import advice
 from pixdraft.trials.draw_many import Method
 
 if TYPE_CHECKING:
@@ -80,7 +81,10 @@ def parse(text: str) -> Described:
     judged, rule_parameters = _part(text, rule) if plus else ("lossless", {})
     given = _pairs(text, under) if at else {}
     if unknown := [key for key in given if key not in REQUEST + SAMPLING]:
-        raise MethodError(f"{text!r}: {unknown[0]!r} is unknown after the @: take {', '.join(REQUEST + SAMPLING)}")
+        hint = advice(unknown[0], REQUEST + SAMPLING)
+        raise MethodError(
+            f"{text!r}: {unknown[0]!r} is unknown after the @: {hint}take {', '.join(REQUEST + SAMPLING)}"
+        )
     for key, value in rule_parameters.items():
         if isinstance(value, str | bool):
             raise MethodError(f"{text!r}: the rule's {key} is {value!r}: give a number")
@@ -97,6 +101,7 @@ def check(text: str, folder: ModelFolder) -> Method:
     import numpy as np
 
     from pixdraft.decoding import acceptance
+    from pixdraft.models.target import no_drafter
     from pixdraft.runtime.backends.torch_backend import draft_info
 
     described = parse(text)
@@ -109,7 +114,7 @@ def check(text: str, folder: ModelFolder) -> Method:
     except (ValueError, TypeError) as error:
         raise MethodError(f"the method {text!r} cannot run here: {error}") from error
     if described.policy == DRAFTED and not folder.has_eagle:
-        raise MethodError(f"the method {text!r} cannot run here: {folder.path} holds no drafter (eagle.safetensors)")
+        raise MethodError(f"the method {text!r} cannot run here: {no_drafter(folder.info.name)}")
     return method
 
 

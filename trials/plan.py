@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from pixdraft.decoding.nearest import advice
 from pixdraft.trials.methods import parse
 
 PARETO = ("steps", "cloud_share")
@@ -157,7 +158,8 @@ def read(file: Path) -> Plan:
 def _known(file: Path, values: Mapping[str, Any], kind: type[Any], where: str) -> None:
     known = [f.name for f in fields(kind)]
     if unknown := [name for name in values if name not in known]:
-        raise PlanError(f"{file}: there is no field {where + unknown[0]!r}: the known ones are {', '.join(known)}")
+        which = f"{advice(unknown[0], known)}the known ones are {', '.join(known)}"
+        raise PlanError(f"{file}: there is no field {where + unknown[0]!r}: {which}")
 
 
 def _text(place: Path | None) -> str | None:

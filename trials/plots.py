@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from pixdraft.runtime.files import written_beside
 SIZE = (1120, 720)
 FRAME = (90, 50, 700, 640)  # left, top, right, bottom of the plot's area
 INK, GRID, LINE = (30, 30, 30), (225, 225, 225), (213, 94, 0)
-DOT, BEST = (0, 114, 178), (213, 94, 0)
+BEST = (213, 94, 0)
+# One for each method that is not of the best: Okabe and Ito's others first, which every eye tells apart.
+OTHERS = ((0, 114, 178), (0, 158, 115), (204, 121, 167), (86, 180, 233), (240, 228, 66), (90, 90, 90))
 TICKS = 6
 
 
@@ -99,9 +102,9 @@ def pareto(points: Sequence[Point], title: str, cost: str, distance: str, file: 
     _upright(image, distance, plain, (14, (top + bottom) // 2))
     places = [(across.at(p.cost, left, right), up.at(p.distance, bottom, top)) for p in points]
     best = front(points)
+    colours = colours_of(points, best)
     draw.line([places[points.index(p)] for p in best], LINE, 2)
-    for i, (point, (x, y)) in enumerate(zip(points, places, strict=True)):
-        colour = BEST if point in best else DOT
+    for i, (point, (x, y), colour) in enumerate(zip(points, places, colours, strict=True)):
         draw.ellipse((x - 5, y - 5, x + 5, y + 5), colour, "white")
         draw.text((x + 7, y - 6), str(i + 1), INK, small, anchor="ls")
         line = top + 22 * i
@@ -109,9 +112,27 @@ def pareto(points: Sequence[Point], title: str, cost: str, distance: str, file: 
         draw.text((right + 42, line + 5), f"{i + 1}  {point.label}", INK, small, anchor="lm")
         numbers = f"{point.cost:.4g}, {point.distance:.4g}"
         draw.text((SIZE[0] - 14, line + 5), numbers, INK, small, anchor="rm")
+    draw.ellipse((right + 24, bottom - 10, right + 34, bottom), BEST)
+    draw.text((right + 42, bottom - 5), "no other beats it in both directions", INK, small, anchor="lm")
     file.parent.mkdir(parents=True, exist_ok=True)
     with written_beside(file) as beside:
         image.save(beside, format="PNG")
+
+
+def colours_of(points: Sequence[Point], best: Sequence[Point]) -> list[tuple[int, int, int]]:
+    """The colour of each point: one for the front, and one of its own for each that is beaten."""
+    colours, beaten = [], 0
+    for point in points:
+        if point in best:
+            colours.append(BEST)
+            continue
+        if beaten < len(OTHERS):
+            colours.append(OTHERS[beaten])
+        else:  # hues a golden section apart never meet
+            red, green, blue = colorsys.hsv_to_rgb(beaten * 0.618034 % 1, 0.55, 0.65)
+            colours.append((round(red * 255), round(green * 255), round(blue * 255)))
+        beaten += 1
+    return colours
 
 
 def _upright(image: Any, words: str, font: Any, centre: tuple[int, int]) -> None:

@@ -13,6 +13,7 @@ from pixdraft.trials.plots import Point, pareto
 
 COSTS = {"steps": "passes of the target a picture", "cloud_share": "share of the tokens that the cloud handles"}
 DISTANCES = {"frechet": "Frechet distance", "fid": "FID"}
+FEW = 50  # pictures: below it a distance between two sets of features is mostly their number
 
 Show = Callable[[Sequence[tables.Row], Sequence[tables.Column]], str]
 
@@ -49,7 +50,7 @@ def report(result: Mapping[str, Any], show: Show) -> str:
         show: `tables.text` or `tables.markdown`.
     """
     plan = result["plan"]
-    parts = [_title(plan), show([*result["rows"], *result["references"]], tables.COLUMNS)]
+    parts = [_title(plan), show([*result["rows"], *result["references"]], tables.COLUMNS), *notes(result)]
     if result["papers"]:
         parts += ["Beside the papers, whose models and pictures are others:", show(result["papers"], tables.PAPERS)]
     seeds = f"{plan['seeds']} of each prompt" if plan["seeds"] > 1 else "one of each prompt"
@@ -57,6 +58,18 @@ def report(result: Mapping[str, Any], show: Show) -> str:
     parts += [f"Measured by {', '.join(f'{k} {v}' for k, v in used.items())}." for used in result["metrics"]]
     parts += [f"Papers: {source}." for source in dict.fromkeys(line["source"] for line in result["papers"])]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def notes(result: Mapping[str, Any]) -> list[str]:
+    """What to bear in mind while reading the table: few pictures, times of processes that share the cores."""
+    said = []
+    if any(key in result["rows"][0] for key in DISTANCES) and result["pictures"] < FEW:
+        said.append(
+            f"Only {result['pictures']} pictures a method: distance, precision and recall mean little below {FEW}."
+        )
+    if (workers := result.get("workers", 1)) > 1:
+        said.append(f"{workers} processes drew at once and shared the cores: take --workers 1 to compare times.")
+    return said
 
 
 def plot(result: Mapping[str, Any], file: Path) -> None:

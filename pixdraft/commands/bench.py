@@ -55,6 +55,7 @@ def bench(
 
 def table(results: dict[str, Any]) -> Table:
     """The figures for people; milliseconds."""
+    from rich.markup import escape
     from rich.table import Table
 
     from pixdraft.export.delegation import read
@@ -68,7 +69,7 @@ def table(results: dict[str, Any]) -> Table:
         title_justify="left",
     )
     for title in ("what", "p50", "p90", "p99", "unit"):
-        shown.add_column(title, justify="left" if title in ("what", "unit") else "right")
+        shown.add_column(title, justify="left" if title in ("what", "unit") else "right", overflow="fold")
 
     def line(what: str, seen: dict[str, Any], scale: float = 1e3, unit: str = "ms") -> None:
         shown.add_row(what, *(f"{seen[p] * scale:.3f}" for p in ("p50", "p90", "p99")), unit)
@@ -96,5 +97,5 @@ def table(results: dict[str, Any]) -> Table:
             slowest = ", ".join(f"{name} {share:.0%}" for name, share in one.slowest[:3])
             fact(f"{one.model} delegated", f"{one.time_share:.1%}", f"of the time where it was made: {slowest}")
     for name, value in results["ran"].items():
-        fact(name, str(value), "")
+        fact(name, "", escape(", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)))
     return shown

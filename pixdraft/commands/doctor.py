@@ -21,15 +21,14 @@ def doctor(as_json: AsJson = False) -> None:
 
         typer.echo(json.dumps({"ok": not broken, "findings": [asdict(f) for f in findings]}, indent=2))
     else:
-        from rich.console import Console
-        from rich.table import Table
+        from rich.markup import escape
 
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for title in ("check", "state", "found", "mend"):
-            table.add_column(title, no_wrap=title == "check")
+        from pixdraft.commands import tables
+
+        rows = []
         for finding in findings:
-            style = _STYLES[finding.state]
-            table.add_row(finding.check, f"[{style}]{finding.state}[/]", finding.detail, finding.mend)
-        Console().print(table)
+            state = f"[{_STYLES[finding.state]}]{finding.state}[/]"
+            rows.append((finding.check, state, escape(finding.detail), escape(finding.mend)))
+        tables.show(("check", "state", "found", "mend"), rows)
     if broken:
         raise typer.Exit(1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pixdraft.commands.options import AsJson, Model, TokenEnv, bearer
+from pixdraft.commands.report import Unread
 
 if TYPE_CHECKING:
     from pixdraft.protocol.frames import Rule, Sampling
@@ -99,12 +100,14 @@ def generate(
     """Draw a picture: the small model here, a full model in the cloud asked about the tokens it is unsure of."""
     from pixdraft.commands import report
     from pixdraft.commands.drawing import Output, draw
-    from pixdraft.models.registry import find
+    from pixdraft.models import registry
+    from pixdraft.models.target import no_drafter
+    from pixdraft.runtime.errors import RequestError
     from pixdraft.runtime.manifest import read
     from pixdraft.runtime.policies import create
     from pixdraft.runtime.request import DRAFT_TOP_K, DrawRequest
 
-    made_for = find(model).info if bundle is None else read(bundle, verify=False).info
+    made_for = registry.find(model).info if bundle is None else read(bundle, verify=False).info
     request = DrawRequest(
         prompt=styled(prompt, style),
         seed=seed,
@@ -130,11 +133,14 @@ def generate(
         conditioning=conditioning,
         require_cloud=require_cloud,
     )
+    if policy == "eagle2" and cloud is None and not registry.find(model).has_eagle:
+        raise RequestError(no_drafter(made_for.name))
     picture = out or default_name(request.prompt, seed)
     output = Output(picture, overlay or picture.with_suffix(".decisions.png"), trace)
     drawn = draw(request, model, bundle, cloud, bearer(token_env), output, quiet=as_json)
     tell = report.as_json if as_json else report.as_text
-    typer.echo(tell(drawn, cloud or "127.0.0.1, in this process", output))
+    left_out = unread(prompt, request.prompt, model, drawn.model)
+    typer.echo(tell(drawn, cloud or "127.0.0.1, in this process", output, left_out))
 
 
 def default_name(prompt: str, seed: int) -> Path:
@@ -152,6 +158,28 @@ def styled(prompt: str, style: Style) -> str:
     if style is Style.NONE or not first or first[0] in set(Style) - {Style.NONE}:
         return prompt
     return f"{style} {prompt}"
+
+
+def unread(given: str, prompt: str, model: str, drew: str) -> Unread | None:
+    """The words that were passed over; None where the vocabulary of what drew is not known here.
+
+    Args:
+        given: the prompt as it was given.
+        prompt: as it went to the cloud, with its style.
+        model: name or folder of a model that may be here.
+        drew: hash of the target that read the prompt; a cloud elsewhere may serve another one.
+    """
+    from pixdraft.models import registry
+    from pixdraft.models.prompts import dropped
+
+    try:
+        folder = registry.find(model)
+        if folder.info.model_hash != drew:
+            return None
+        words, length = folder.words, folder.transformer.condition_length
+    except registry.ModelError:
+        return None
+    return Unread(dropped(given, words, length)[0], dropped(prompt, words, length)[1])
 
 
 def sampling(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +11,30 @@ if TYPE_CHECKING:
     from pixdraft.runtime.picture import Picture
 
 
-def as_json(picture: Picture, cloud: str, output: Output) -> str:
+@dataclass(frozen=True)
+class Unread:
+    """Words of a prompt that the model did not read.
+
+    Attributes:
+        unknown: not in its vocabulary.
+        cut: known, but more than it takes.
+    """
+
+    unknown: list[str]
+    cut: list[str]
+
+    @property
+    def sentence(self) -> str:
+        """What became of them, for people; "" where every word was read."""
+        parts = []
+        if self.unknown:
+            parts.append(f"the model does not know: {', '.join(self.unknown)} (`pixdraft words` lists what it knows)")
+        if self.cut:
+            parts.append(f"too many words, so these were left out: {', '.join(self.cut)}")
+        return "; ".join(parts)
+
+
+def as_json(picture: Picture, cloud: str, output: Output, unread: Unread | None) -> str:
     """Files, request and statistics of a picture."""
     request = picture.request
     return json.dumps(
@@ -20,6 +43,7 @@ def as_json(picture: Picture, cloud: str, output: Output) -> str:
             "decisions": str(output.decisions),
             "trace": None if output.trace is None else str(output.trace),
             "prompt": request.prompt,
+            "unread": None if unread is None else asdict(unread),
             "seed": request.seed,
             "policy": request.policy.name,
             "cloud": cloud,
@@ -32,7 +56,7 @@ def as_json(picture: Picture, cloud: str, output: Output) -> str:
     )
 
 
-def as_text(picture: Picture, cloud: str, output: Output) -> str:
+def as_text(picture: Picture, cloud: str, output: Output, unread: Unread | None) -> str:
     """One line a fact."""
     n, request = picture.statistics, picture.request
     height, width, _ = picture.pixels.shape
@@ -40,6 +64,7 @@ def as_text(picture: Picture, cloud: str, output: Output) -> str:
     s = n.seconds
     facts = {
         "picture": f"{output.picture} ({width} x {height}; {request.prompt!r}, seed {request.seed})",
+        "warning": unread and unread.sentence,
         "decisions": str(output.decisions),
         "trace": output.trace and str(output.trace),
         "tokens": f"{len(picture.tokens)} by {request.policy.name}: {counts}",

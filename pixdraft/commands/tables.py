@@ -1,4 +1,4 @@
-"""Tables of export, check and inspect."""
+"""Tables of export, check, inspect and doctor."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def checks(report: Report) -> None:
     for row in report.rows:
         bound = "" if row.bound is None else f"{'>=' if row.name in AT_LEAST else '<='} {number(row.bound)}"
         rows.append((row.name, _STATES[row.passed], number(row.value), bound, escape(row.why)))
-    _print(("check", "", "value", "bound", "on"), rows)
+    show(("check", "", "value", "bound", "on"), rows)
 
 
 def sensitivity(layers: Sequence[Layer]) -> None:
     """What each layer loses by itself, the worst bargain first."""
-    _print(
+    show(
         ("layer", "top-1", "TV", "U error", "bytes saved", "TV a MB"),
         [(x.layer, f"{x.top1:.4f}", f"{x.tv:.5f}", f"{x.u:.5f}", f"{x.saved:,}", f"{x.loss:.4g}") for x in layers],
     )
@@ -37,12 +37,14 @@ def sensitivity(layers: Sequence[Layer]) -> None:
 
 def tried(candidates: Sequence[Tried]) -> None:
     """What `--quant auto` looked at."""
+    from rich.markup import escape
+
     rows = []
     for one in candidates:
         spared = f", {len(one.recipe.overrides)} layers otherwise" if one.recipe.overrides else ""
         state = _STATES[one.report.passed]
-        rows.append((f"{one.recipe.scheme}{spared}", f"{one.size:,}", state, one.report.sentence))
-    _print(("recipe", "bytes", "", "gate"), rows)
+        rows.append((f"{one.recipe.scheme}{spared}", f"{one.size:,}", state, escape(one.report.sentence)))
+    show(("recipe", "bytes", "", "gate"), rows)
 
 
 def delegation(values: Mapping[str, Mapping[str, Any]]) -> None:
@@ -57,7 +59,7 @@ def delegation(values: Mapping[str, Mapping[str, Any]]) -> None:
         taken = str(sum(one.delegated.values()))
         rows.append((one.model, f"{one.share:.1%}", time, taken, left or "nothing", slowest))
     if rows:
-        _print(("model", "delegated", "of the time", "operators", "left", "most time in"), rows)
+        show(("model", "delegated", "of the time", "operators", "left", "most time in"), rows)
 
 
 def facts(values: Mapping[str, str]) -> None:
@@ -68,13 +70,14 @@ def facts(values: Mapping[str, str]) -> None:
     typer.echo("\n".join(f"{name:<{width}}  {text}" for name, text in values.items()))
 
 
-def _print(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def show(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table; a long cell goes on in the next line, and loses nothing. Cells are rich's markup."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in titles:
-        table.add_column(title, no_wrap=title == titles[0])
+        table.add_column(title, no_wrap=title == titles[0], overflow="fold")
     for row in rows:
         table.add_row(*row)
     Console().print(table)

@@ -29,7 +29,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def target(monkeypatch: pytest.MonkeyPatch) -> TableTarget:
     """The model of every command in this test."""
     model = TableTarget()
-    monkeypatch.setattr(registry, "find", lambda name: types.SimpleNamespace(info=model.info))
+    folder = types.SimpleNamespace(
+        info=model.info,
+        has_eagle=True,
+        words=["noto", "fluent", "on", "red", "apple", "pear", "sky"],
+        framing=["noto", "fluent", "on"],
+        transformer=types.SimpleNamespace(condition_length=4),
+    )
+    monkeypatch.setattr(registry, "find", lambda name: folder)
     monkeypatch.setattr(registry, "load_target", lambda name: model)
     monkeypatch.setattr(torch_backend, "load_draft", lambda name: TableDraft(model))
     return model

@@ -6,6 +6,8 @@ import errno
 import json
 import socket
 import threading
+import types
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from fakes import TableTarget
 from pixdraft.cloud_stub.config import ServiceConfig
 from pixdraft.cloud_stub.serving import BackgroundServer
 from pixdraft.commands.generate import Style, parse_rule, styled
+from pixdraft.models import registry
 from pixdraft.runtime import session
 from pixdraft.runtime.client import Patience
 from pixdraft.runtime.trace import read_trace
@@ -72,6 +75,39 @@ def test_features_stay_here_if_told_so(run: Run, target: TableTarget) -> None:
         result = run("generate", "pear", "--rate", "1", "--json", *words)
         sizes.append(json.loads(result.stdout)["statistics"]["bytes_up"])
     assert sizes[0] == sizes[1] > sizes[2]
+
+
+def test_words_that_the_model_does_not_know_are_named(run: Run, target: TableTarget) -> None:
+    words = ("generate", "red wizard apple, Füße")
+    said = facts(run(*words).stdout)
+    assert said["warning"] == "the model does not know: wizard, füße (`pixdraft words` lists what it knows)"
+    unread = {"unknown": ["wizard", "füße"], "cut": []}
+    assert json.loads(run(*words, "--json").stdout)["unread"] == unread
+    assert json.loads(run("generate", "red apple", "--json").stdout)["unread"] == {"unknown": [], "cut": []}
+    assert "warning" not in facts(run("generate", "red apple").stdout)
+    assert "left out: apple" in facts(run("generate", "red apple on pear sky").stdout)["warning"]
+
+
+def test_a_cloud_of_the_same_model_drops_the_same_words(
+    run: Run, target: TableTarget, cloud: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("generate", "red wizard", "--cloud", cloud, "--json")
+    assert json.loads(run(*words).stdout)["unread"]["unknown"] == ["wizard"]
+    folder = registry.find("emoji")
+    info = replace(folder.info, model_hash="", tokenizer_hash="")  # takes what is served, whatever its words
+    monkeypatch.setattr(registry, "find", lambda name: types.SimpleNamespace(**vars(folder) | {"info": info}))
+    assert json.loads(run(*words).stdout)["unread"] is None
+
+
+def test_eagle2_without_a_drafter_is_refused_before_anything_is_loaded(
+    run: Run, target: TableTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry.find("emoji"), "has_eagle", False)
+    monkeypatch.delattr(registry, "load_target")
+    said = run("generate", "pear", "--policy", "eagle2")
+    assert said.exit_code == 2
+    for verb in ("pixdraft train eagle", "pixdraft train weights"):
+        assert verb in sentence(said)
 
 
 def test_files_are_named_for_prompt_and_seed(run: Run, target: TableTarget, tmp_path: Path) -> None:
@@ -136,7 +172,7 @@ def test_rules_are_written_with_their_parameters() -> None:
         (["--out", "apple.jpg"], "apple.jpg does not end in .png"),
         (["--out", "a.png", "--overlay", "a.png"], "two files have one name"),
         (["--token-env", "NOT_THERE"], "the variable NOT_THERE is not set"),
-        (["--cloud", "nonsense"], "cloud address 'nonsense' is none"),
+        (["--cloud", "nonsense"], "cloud address 'nonsense' is no URL"),
         (["--colour", "red"], "--colour"),
     ],
 )
@@ -197,6 +233,7 @@ def test_a_server_that_wants_a_token(run: Run, target: TableTarget) -> None:
         let_in = run("generate", "pear", "--cloud", server.url, "--token-env", "SESAME", env={"SESAME": "open sesame"})
     assert refused.exit_code == 1
     assert "wants a token" in sentence(refused)
+    assert "--token-env" in sentence(refused)
     assert let_in.exit_code == 0
     assert "sesame" not in let_in.output
 

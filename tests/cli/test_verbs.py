@@ -60,7 +60,7 @@ def test_doctor_tells_which_bundles_can_be_run(run: Run, monkeypatch: pytest.Mon
     assert rows["backend onnx"]["state"] == "absent"
     assert "pip install 'pixdraft[onnx]'" in rows["backend onnx"]["mend"]
     assert rows["backend coreml"]["state"] == "ok"
-    assert "macOS and iOS run them" in rows["backend coreml"]["detail"]
+    assert rows["backend coreml"]["detail"] == "no Core ML here; its programs are interpreted"
     assert rows["backend executorch"]["detail"].startswith("executorch 1.")
 
 
@@ -79,6 +79,19 @@ def test_doctor_tells_a_version_that_was_not_tried(run: Run, monkeypatch: pytest
     assert result.exit_code == 0
     row = next(line for line in result.stdout.splitlines() if line.startswith("numpy"))
     assert re.search(r"note +2\.\S+, tried with 1\.0 +pip install 'numpy==1\.0'", row)
+
+
+@pytest.mark.parametrize("width", ["40", "80", "200"])
+def test_doctor_shows_every_mend_whole(run: Run, monkeypatch: pytest.MonkeyPatch, width: str) -> None:
+    mend = "for bundles of that target: pip install 'pixdraft[onnx]'"
+    monkeypatch.setattr(checks, "every_finding", lambda: [checks.Finding("backend onnx", "absent", "a" * 50, mend)])
+    shown = run("doctor", env={"COLUMNS": width}).stdout
+    assert "…" not in shown
+    assert shown.count("a" * 5) >= 1
+    kept = re.sub(r"\s", "", shown)
+    assert sum(kept.count(letter) for letter in "[]") == 2
+    if width == "200":
+        assert mend in shown
 
 
 def test_doctor_fails_where_something_needed_is_broken(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +116,7 @@ def test_pins_are_read_from_the_package() -> None:
     [
         (["--port", "70000"], "port"),
         (["--max-sessions", "0"], "max_sessions"),
-        (["--host", "0.0.0.0"], "token"),
+        (["--host", "0.0.0.0"], "name that with --token-env"),
         (["--token-env", "NOT_THERE"], "NOT_THERE"),
         (["--model", "nowhere"], "nowhere is neither a bundled model"),
     ],
@@ -145,6 +158,30 @@ def test_serve_serves_until_it_is_told_to_stop() -> None:
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 0, errors
+
+
+def test_words_come_in_kinds(run: Run) -> None:
+    said = json.loads(run("words", "--json").stdout)
+    assert said["styles"] == ["noto", "fluent", "twemoji"]
+    assert {"sky", "navy"} <= set(said["grounds"])
+    assert "red apple" in said["names"]
+    assert not set(said["names"]) & set(said["names_never_trained"])
+    assert said["other_words"] == []
+    shown = run("words").stdout
+    assert max(map(len, shown.splitlines())) <= 120
+    assert all(name in shown for name in said["names"])
+
+
+def test_words_are_looked_for(run: Run) -> None:
+    assert run("words", "APPLE").stdout == "names (3)\n  green apple, pineapple, red apple\n"
+    assert run("words", "zzz").stdout == "emoji knows nothing with 'zzz' in it\n"
+
+
+def test_words_of_another_model_are_listed_too(run: Run, target: TableTarget) -> None:
+    said = json.loads(run("words", "--json").stdout)
+    assert said["styles"] == ["noto", "fluent"]
+    assert said["grounds"] == ["red", "sky"]
+    assert said["names"] == ["pear", "red apple"]
 
 
 @pytest.mark.parametrize("stage", ["data", "tokenizer", "draft", "eagle"])

@@ -45,7 +45,8 @@ def test_parameters_come_as_the_wire_has_them() -> None:
     [
         ("best", {}, "no acceptance rule 'best': the known ones are lossless, csd"),
         ("lossless", {"lam": 1}, "'lam'; the rule takes no parameter"),
-        ("csd", {"lambda": 1}, "'lambda'; the rule takes lam, delta"),
+        ("csd", {"lambda": 1}, "'lambda'; do you mean 'lam'? the rule takes lam, delta"),
+        ("csd", {"mood": 1}, "'mood'; the rule takes lam, delta"),
         ("gsd", {"codebook": 1}, "'codebook'; the rule takes group, distance, gap"),
         ("csd", {"lam": -0.1}, "csd: lam is -0.1, but must be a number of at least 0"),
         ("csd", {"delta": 1.5}, "csd: delta is 1.5, but must be a number from 0 to 1"),

@@ -32,6 +32,7 @@ def test_parameters_come_as_the_wire_has_them() -> None:
         ("magic", {}, "there is no strategy 'magic': the known ones are sequential, jd, sjd"),
         ("sequential", {"window": 2}, "sequential: there is no parameter 'window'; the strategy takes none"),
         ("sjd", {"gamma": 2}, "sjd: there is no parameter 'gamma'; the strategy takes window, init, coupling"),
+        ("sjd", {"windows": 2}, r"no parameter 'windows'; do you mean 'window'\? the strategy takes window"),
         ("sjd", {"window": 0}, "sjd: window is 0: give a whole number from 1 to 256"),
         ("sjd", {"window": 257}, "sjd: window is 257"),
         ("sjd", {"window": 1.5}, r"sjd: window is 1\.5"),

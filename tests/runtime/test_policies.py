@@ -53,6 +53,7 @@ def test_parameters_go_through_and_none_means_the_default() -> None:
         ("jd", {"coupling": "maximal"}, r"jd: coupling is 'maximal': the known ones are none, common"),
         ("eagle2", {"depth": 17}, r"eagle2: depth is 17: give a whole number from 0 to 16"),
         ("eagle2", {"window": 4}, r"'eagle2' has no parameter 'window': .* takes total_tokens, depth, top_k"),
+        ("eagle2", {"tree_tokens": 4}, r"no parameter 'tree_tokens': do you mean 'total_tokens'\? the policy takes"),
         ("cloud", {"window": 4}, r"'cloud' has no parameter 'window'"),
         ("ciar", {"tau": 0.1, "rate": 0.1}, r"tau and rate are both given"),
         ("ciar", {"tau": -0.1}, r"tau is -0\.1: give a threshold of at least 0"),

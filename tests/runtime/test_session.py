@@ -160,7 +160,9 @@ def test_eagle_2_draws_by_the_target_under_the_rule_of_the_request() -> None:
 def test_eagle_2_without_a_drafter_is_refused_in_one_sentence() -> None:
     target = TableTarget()
     target.drafter = None
-    with pytest.raises(CloudRefused, match=r"the model 'table' has no drafter .* or draw by sjd") as caught:
+    with pytest.raises(
+        CloudRefused, match=r"the model 'table' has no drafter .*train eagle` and .*train weights`.* by sjd"
+    ) as caught:
         draw(DrawRequest(PROMPT, 5, Eagle2Policy()), target)
     assert caught.value.code == "request"
 

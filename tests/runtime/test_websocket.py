@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import re
+import socket
+import types
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -27,7 +33,7 @@ from pixdraft.runtime.errors import (
 from pixdraft.runtime.policies import CiarPolicy
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
-from pixdraft.runtime.websocket import WebSocketConnector
+from pixdraft.runtime.websocket import WebSocketConnector, _reason
 
 TARGET = TableTarget()
 INFO = {"service": "pixdraft", "protocol": PROTOCOL_VERSION}
@@ -69,12 +75,41 @@ async def refusal(app: web.Application, kind: type[CloudError]) -> str:
         return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "url", ["", "nonsense", "ftp://127.0.0.1", "http://", "http://h:port", "http://h?x=1", "http://u:secret@h"]
-)
+@pytest.mark.parametrize("url", ["", "nonsense", "ftp://127.0.0.1", "http://", "http://h:port", "h:port"])
 def test_what_is_no_address_is_refused_at_once(url: str) -> None:
-    with pytest.raises(RequestError, match=r"is none: write it like http://127\.0\.0\.1:8765"):
+    with pytest.raises(RequestError, match=r"is no URL: write it like http://127\.0\.0\.1:8765"):
         WebSocketConnector(url)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8765", "localhost:80", "my-host.lan:8765/", "[::1]:8765"])
+def test_an_address_that_lacks_only_its_scheme_is_given_it(url: str) -> None:
+    with pytest.raises(RequestError, match=rf"{re.escape(repr(url))} is no URL: write http://{re.escape(url)}$"):
+        WebSocketConnector(url)
+
+
+@pytest.mark.parametrize("url", ["http://h?x=secret", "http://h#secret", "http://u:secret@h"])
+def test_an_address_with_more_than_a_place_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(RequestError, match="more than host, port and path") as caught:
+        WebSocketConnector(url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 1)"), "connection refused"),
+        (OSError(f"Multiple exceptions: [Errno {errno.ECONNREFUSED}] Connect call failed ('::1', 1), ..."), "refused"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "name or service not known"),
+        (aiohttp.ServerDisconnectedError(), "server disconnected"),
+    ],
+)
+def test_why_nobody_was_reached_is_said_in_a_few_words(error: Exception, words: str) -> None:
+    if isinstance(error, OSError):
+        error = aiohttp.ClientConnectorError(cast(Any, types.SimpleNamespace(host="h", port=1, ssl=True)), error)
+    said = _reason(error)
+    assert said.endswith(words)
+    assert "ssl" not in said
+    assert "[" not in said
 
 
 @pytest.mark.parametrize("token", ["", " ", "new\nline", "é"])
@@ -91,7 +126,7 @@ def test_time_limits_are_checked() -> None:
 async def test_nobody_there() -> None:
     async with serving(answering()) as url:
         pass
-    with pytest.raises(CloudUnreachable, match=f"no cloud can be reached at {url} .*: start it there, or mend"):
+    with pytest.raises(CloudUnreachable, match=rf"can be reached at {url} \(connection refused\): start it there, or"):
         await WebSocketConnector(url, connect_seconds=5)()
 
 

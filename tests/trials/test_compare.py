@@ -19,6 +19,7 @@ from pixdraft.trials.local_metrics import LocalError
 from pixdraft.trials.methods import MethodError, parse
 from pixdraft.trials.plan import Local, Plan
 from pixdraft.trials.quality import FeatureMetric, Pictures
+from pixdraft.trials.reports import notes
 
 METHODS = {
     "AR": "cloud",
@@ -169,3 +170,15 @@ def test_another_baseline_has_no_ratio_that_a_paper_means() -> None:
         assert line["method"] == "CIAR" or line["method"] == "AR"
         assert "distance_x" not in line
         assert "step_x" not in line
+
+
+@pytest.mark.parametrize(("pictures", "workers", "said"), [(200, 1, 0), (49, 1, 1), (200, 2, 1), (8, 3, 2)])
+def test_the_table_says_what_to_bear_in_mind(pictures: int, workers: int, said: int) -> None:
+    found = notes({"rows": [{"frechet": 1.0}], "pictures": pictures, "workers": workers})
+    assert len(found) == said
+    assert any("mean little" in note for note in found) == (pictures < 50)
+    assert any("shared the cores" in note for note in found) == (workers > 1)
+
+
+def test_without_distances_few_pictures_are_enough() -> None:
+    assert notes({"rows": [{"steps": 1.0}], "pictures": 8}) == []

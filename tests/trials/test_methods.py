@@ -48,6 +48,7 @@ def test_a_method_is_read(text: str, expected: Described) -> None:
         ("ciar:rate", "'rate' is no parameter: write name=value"),
         ("ciar:rate=0.3,rate=0.4", "rate is given twice"),
         ("ciar@colour=red", "'colour' is unknown after the @: take rho, "),
+        ("ciar@guidence=2", r"'guidence' is unknown after the @: do you mean 'guidance'\? take rho, "),
         ("sjd+csd:delta=much", "the rule's delta is 'much': give a number"),
     ],
 )
@@ -98,7 +99,7 @@ def test_what_cannot_run_is_one_sentence(folder: ModelFolder, text: str, words: 
 
 def test_a_model_without_a_drafter_grows_no_trees(folder: ModelFolder) -> None:
     assert not folder.has_eagle
-    with pytest.raises(MethodError, match=r"holds no drafter \(eagle\.safetensors\)"):
+    with pytest.raises(MethodError, match=r"has no drafter \(eagle\.safetensors\): run `pixdraft train eagle`"):
         check("eagle2 + lantern:k=3", folder)
     files = {**folder.config["files"], "eagle.safetensors": "0"}
     drafted = ModelFolder(folder.path, {**folder.config, "files": files})

@@ -60,7 +60,7 @@ def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
     [
         (("prompts = 30", "prompts = 0"), "prompts is 0: give a whole number"),
         (("seeds = 2", "seeds = true"), "seeds is True: give a whole number"),
-        (("seeds = 2", "seed = 2"), "there is no field 'seed': the known ones are name, methods"),
+        (("seeds = 2", "seed = 2"), r"no field 'seed': do you mean 'seeds'\? the known ones are name, methods"),
         (('baseline = "AR"', 'baseline = "ER"'), "baseline is 'ER': take one of SJD, left, AR"),
         (('"cloud_share"', '"money"'), "pareto is 'money': take steps or cloud_share"),
         (('"Two of them"', "2"), "title is 2: give text"),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pixdraft.trials.plots import BEST, DOT, FRAME, SIZE, Point, axis, front, pareto
+from pixdraft.trials.plots import BEST, FRAME, OTHERS, SIZE, Point, axis, colours_of, front, pareto
 
 
 @given(st.lists(st.integers(-(10**6), 10**6).map(lambda n: n / 100), min_size=1, max_size=6))
@@ -49,10 +49,17 @@ def test_the_plot_has_a_dot_where_a_point_belongs(tmp_path: Path) -> None:
         assert image.size == SIZE
         pixels = np.asarray(image)
     left, top, right, bottom = FRAME
-    assert tuple(pixels[bottom, right]) == DOT  # AR: the right end of steps, the lower of distance
+    assert tuple(pixels[bottom, right]) == OTHERS[0]  # AR: the right end of steps, the lower of distance
     assert tuple(pixels[bottom, (left + right) // 2]) == BEST
     assert tuple(pixels[top, left]) == BEST
     assert [file.name for file in file.parent.iterdir()] == ["plot.png"]
+
+
+def test_only_methods_of_the_front_share_a_colour() -> None:
+    points = [Point("a", 1.0, 2.0), Point("b", 2.0, 1.0), *(Point(f"m{i}", 3.0 + i, 3.0) for i in range(30))]
+    colours = colours_of(points, front(points))
+    assert colours[:2] == [BEST, BEST]
+    assert len({BEST, *colours[2:]}) == 31
 
 
 def test_one_point_is_a_plot_too(tmp_path: Path) -> None:
