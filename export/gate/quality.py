@@ -192,7 +192,7 @@ def _run(own: Drawn, fp32: Drawn) -> Iterator[Measure]:
     """
     change = (own.handled - fp32.handled) / fp32.tokens.shape[1]
     error = float(change.std(ddof=1) / math.sqrt(len(change))) if len(change) > 1 else 0.0
-    told = f"{own.calls:.3f} of the tokens, fp32 {fp32.calls:.3f}, chance {CHANCE * error:.3f}"
+    told = f"{own.calls:.3f} of the tokens, fp32 {fp32.calls:.3f}; what of it is beyond chance ({CHANCE * error:.3f})"
     yield Measure("calls", max(0.0, abs(float(change.mean())) - CHANCE * error), told)
     if math.isnan(fp32.accept):
         yield Measure("accept", None, "the fp32 draft asked about no token")
@@ -200,7 +200,7 @@ def _run(own: Drawn, fp32: Drawn) -> Iterator[Measure]:
         yield Measure("accept", math.nan, "it asks about no token any more")
     else:
         error = 0.0 if (own.tokens == fp32.tokens).all() else math.hypot(own.accept_error, fp32.accept_error)
-        told = f"{own.accept:.3f} of the asked tokens, fp32 {fp32.accept:.3f}, chance {CHANCE * error:.3f}"
+        told = f"{own.accept:.3f} of the asked tokens, fp32 {fp32.accept:.3f}; beyond chance ({CHANCE * error:.3f})"
         yield Measure("accept", max(0.0, fp32.accept - own.accept - CHANCE * error), told)
 
 
