@@ -43,12 +43,14 @@ class Exporter(Protocol):
     Attributes:
         target: its name on the command line.
         schemes: quantisations that it knows, plainest first; the first is the unquantised one.
+        decoders: those that it knows for the decoder.
         packages: distributions that it needs to export; name and version go into the manifest.
         minimum: distributions that a device needs to run the result, with the least version.
     """
 
     target: str
     schemes: tuple[str, ...]
+    decoders: tuple[str, ...]
     packages: tuple[str, ...]
     minimum: dict[str, str]
 
