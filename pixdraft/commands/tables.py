@@ -10,20 +10,21 @@ if TYPE_CHECKING:
     from pixdraft.export.gate.report import Report
     from pixdraft.export.sensitivity import Layer
 
-_STATES = {True: "[green]passed[/]", False: "[bold red]failed[/]", None: "[dim]left out[/]"}
+Cell = str | tuple[str, str]
+"""A text as it stands, or one with a style; what comes from a bundle is never read as markup."""
+
+_STATES: dict[bool | None, Cell] = {True: ("passed", "green"), False: ("failed", "bold red"), None: ("left out", "dim")}
 
 
 def checks(report: Report) -> None:
     """Every row of a gate, with its bound."""
-    from rich.markup import escape
-
     from pixdraft.export.gate.report import number
     from pixdraft.export.gate.thresholds import AT_LEAST
 
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for row in report.rows:
         bound = "" if row.bound is None else f"{'>=' if row.name in AT_LEAST else '<='} {number(row.bound)}"
-        rows.append((row.name, _STATES[row.passed], number(row.value), bound, escape(row.why)))
+        rows.append((row.name, _STATES[row.passed], number(row.value), bound, row.why))
     _print(("check", "", "value", "bound", "on"), rows)
 
 
@@ -37,7 +38,7 @@ def sensitivity(layers: Sequence[Layer]) -> None:
 
 def tried(candidates: Sequence[Tried]) -> None:
     """What `--quant auto` looked at."""
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for one in candidates:
         spared = f", {len(one.recipe.overrides)} layers otherwise" if one.recipe.overrides else ""
         state = _STATES[one.report.passed]
@@ -65,16 +66,22 @@ def facts(values: Mapping[str, str]) -> None:
     import typer
 
     width = max(map(len, values))
-    typer.echo("\n".join(f"{name:<{width}}  {text}" for name, text in values.items()))
+    typer.echo("\n".join(f"{name:<{width}}  {_printable(text)}" for name, text in values.items()))
 
 
-def _print(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def _printable(text: str) -> str:
+    """A text in one line, without what would move the cursor or colour the screen."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _print(titles: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in titles:
         table.add_column(title, no_wrap=title == titles[0])
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(_printable(cell)) if isinstance(cell, str) else Text(*cell) for cell in row))
     Console().print(table)
