@@ -24,7 +24,7 @@ from pixdraft.export.errors import ExportError, GateFailed
 from pixdraft.export.exporters import Artefact, Exporter, mirror
 from pixdraft.export.gate import artefact, golden, quality
 from pixdraft.export.gate.quality import Drawn
-from pixdraft.export.gate.report import Measure, Report
+from pixdraft.export.gate.report import Measure, Report, plain
 from pixdraft.export.gate.thresholds import Thresholds
 from pixdraft.export.recipe import Recipe
 from pixdraft.export.source import Source
@@ -126,6 +126,7 @@ def check(job: Job) -> None:
     preflight.check_destination(job.folder, job.force)
     preflight.check_packages(job.exporter)
     job.recipe.check(job.exporter.target, job.exporter.schemes, job.source.layers)
+    job.recipe.check_decoder(job.exporter.target, job.exporter.decoders)
     preflight.check_room(job.source, job.folder)
 
 
@@ -188,7 +189,7 @@ def finish(job: Job, manifest: Manifest, report: Report) -> Made:
     parity = {
         **manifest.parity,
         "checks": report.to_dict(),
-        "bounds": asdict(job.thresholds),
+        "bounds": {name: plain(bound) for name, bound in asdict(job.thresholds).items()},
         "machine": machine(),
         "prompts": list(job.source.prompts),
     }

@@ -9,6 +9,7 @@ from pixdraft.export.errors import ExportError
 from pixdraft.export.gate import artefact, golden
 from pixdraft.export.gate.report import Report, Row
 from pixdraft.export.gate.thresholds import judged
+from pixdraft.runtime.bundle import check_golden_tokens
 from pixdraft.runtime.errors import BundleError
 from pixdraft.runtime.manifest import NAME, Manifest, read
 
@@ -31,18 +32,27 @@ def check(folder: Path, threads: int = 1) -> Report:
         return Report((Row("files", None, None, False, str(error)),))
     rows = [Row("files", None, None, True, f"{len(manifest.files)} files, format and versions")]
     try:
+        check_golden_tokens(folder, manifest)
         values = golden.read(folder / manifest.golden)
     except BundleError as error:
         return Report((*rows, Row("golden", None, None, False, str(error))))
     if values.fingerprint != golden.fingerprint(manifest):
         return Report((*rows, Row("golden", None, None, False, STALE)))
-    rows.append(Row("golden", None, None, True, f"of these files, {len(values.cases)} pictures"))
     try:
         draft = open_draft(folder, manifest, threads)
     except (BundleError, ExportError) as error:
         return Report((*rows, Row("opens", None, None, False, str(error))))
+    try:
+        golden.check_fit(values, manifest, draft.words)
+    except BundleError as error:
+        return Report((*rows, Row("golden", None, None, False, str(error))))
+    rows.append(Row("golden", None, None, True, f"of these files, {len(values.cases)} pictures"))
+    try:
+        measures = [*artefact.measure(draft, values), *artefact.compared_with_export(draft, values)]
+    except (BundleError, ExportError) as error:
+        return Report((*rows, Row("runs", None, None, False, str(error))))
     bounds = _bounds(manifest)
-    for found in (*artefact.measure(draft, values), *artefact.compared_with_export(draft, values)):
+    for found in measures:
         if found.name in bounds:
             rows.append(judged(found, bounds[found.name]))
         else:
@@ -54,4 +64,4 @@ def check(folder: Path, threads: int = 1) -> Report:
 def _bounds(manifest: Manifest) -> dict[str, float]:
     """The bounds that the gate took, by check."""
     bounds = manifest.parity.get("bounds", {})
-    return {str(name): float(bound) for name, bound in bounds.items() if isinstance(bound, int | float)}
+    return {name: float(bound) for name, bound in bounds.items() if bound is not None}

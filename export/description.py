@@ -7,12 +7,14 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
+import msgspec
+
 from pixdraft.export.exporters import BLOCK, Artefact, Exporter
 from pixdraft.export.recipe import Recipe
 from pixdraft.export.source import Source
 from pixdraft.runtime import manifest as manifests
 from pixdraft.runtime.machine import versions
-from pixdraft.runtime.manifest import Manifest, Model, Quantisation, Shapes
+from pixdraft.runtime.manifest import Manifest, Model, Operators, Quantisation, Shapes
 
 TABLES, GOLDEN, CARD = "tables.npz", "golden.npz", "README.md"
 
@@ -45,7 +47,7 @@ def describe(source: Source, exporter: Exporter, recipe: Recipe, made: Artefact,
         files={name: digest for name, digest in manifests.hashes(content).items() if name not in (GOLDEN, CARD)},
         tools=tools(exporter),
         minimum=exporter.minimum,
-        delegation=made.delegation,
+        delegation=msgspec.convert(made.delegation, dict[str, Operators]),
     )
 
 

@@ -17,6 +17,8 @@ from pixdraft.runtime.manifest import NAME
 AUTO = "auto"
 """Instead of a scheme: the smallest that passes the gate."""
 GB = 1e9
+LONGEST_NAME = 255 - len(".lock") - len(".recipe.json")
+"""Bytes of a folder's name: what systems allow, less what is added to name the files beside it."""
 TOOLS_BYTES = 1.5e9
 """Memory that torch and an exporter's packages take before they have seen a weight."""
 COPIES = 6
@@ -42,6 +44,7 @@ def choose(exporter: Exporter, quant: str | None, recipe: Path | None, *, sensit
     if quant is not None and quant != chosen.scheme:
         raise ExportError(f"--quant {quant} is not the scheme of {recipe}, {chosen.scheme}: leave --quant out")
     chosen.check(exporter.target, exporter.schemes, None)
+    chosen.check_decoder(exporter.target, exporter.decoders)
     return chosen
 
 
@@ -72,11 +75,20 @@ def check_packages(exporter: Exporter, extra: str = "export") -> None:
 
 
 def check_destination(folder: Path, force: bool) -> None:
-    """Refuse a folder that holds something, unless it is a bundle that may be replaced.
+    """Refuse a folder that holds something, unless it is a bundle that may be replaced, and a name that is too long.
 
     Raises:
         ExportError: naming the folder.
     """
+    if len(os.fsencode(folder.name)) > LONGEST_NAME:
+        raise ExportError(
+            f"--out {folder.name[:20]}... has a name of {len(folder.name)} characters: give it one of "
+            f"{LONGEST_NAME} bytes at most"
+        )
+    try:
+        folder.exists()
+    except OSError as error:
+        raise ExportError(f"--out {folder} cannot be there ({error.strerror}): name another folder") from error
     if folder.is_file():
         raise ExportError(f"{folder} is a file: name another folder with --out")
     if not folder.exists() or not any(folder.iterdir()):

@@ -47,6 +47,17 @@ class Recipe:
             if scheme not in (*schemes, FLOAT):
                 raise ExportError(f"the recipe gives {layer} the scheme {scheme!r}: choose one of {known} or {FLOAT}")
 
+    def check_decoder(self, target: str, schemes: Sequence[str]) -> None:
+        """Refuse a scheme of the decoder that is not a target's.
+
+        Raises:
+            ExportError: naming it, and those there are.
+        """
+        if self.decoder and self.decoder not in schemes:
+            *most, last = schemes
+            known = f"{', '.join(most)} or {last}" if most else last
+            raise ExportError(f"the decoder cannot be exported as {self.decoder} for {target}: choose {known}")
+
     @classmethod
     def read(cls, path: Path) -> Recipe:
         """A recipe from its JSON file.
@@ -56,7 +67,7 @@ class Recipe:
         """
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ExportError(f"{path} is no recipe ({error}): name a JSON file that --sensitivity wrote") from error
         if not isinstance(values, dict) or not isinstance(values.get("scheme"), str):
             raise ExportError(f"{path}: the field 'scheme' must name a quantisation: write one such as 8da4w")
@@ -67,7 +78,9 @@ class Recipe:
             raise ExportError(
                 f'{path}: the field \'overrides\' must give schemes by layer: write {{"output": "8da8w"}}'
             )
-        return cls(values["scheme"], overrides, str(values.get("decoder", "")))
+        if not isinstance(decoder := values.get("decoder", ""), str):
+            raise ExportError(f"{path}: the field 'decoder' must name a quantisation: write one such as int8")
+        return cls(values["scheme"], overrides, decoder)
 
     def write(self, path: Path) -> None:
         """Keep it as JSON."""

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
+import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pixdraft.runtime.errors import BundleError, OutputError
+
+ROOM, PACKED = 64 << 20, 8
+"""Bytes that any file of arrays may unpack to, and how many more for each of its own; a bundle's halve at most."""
+
+_UNREADABLE = (OSError, EOFError, ValueError, TypeError, RuntimeError, struct.error, zlib.error, zipfile.BadZipFile)
+"""What zipfile, zlib and numpy raise at a file that somebody made up; RuntimeError is for an encrypted one."""
 
 
 @contextmanager
@@ -61,17 +69,43 @@ def _unwritable(path: Path, error: OSError) -> OutputError:
     return OutputError(f"cannot write {path} ({error.strerror or error}): choose another place for it")
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an npz file of a bundle, all of them read; objects are none.
+def read_arrays(path: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """The arrays of these names in an npz file of a bundle, those that are there; others are not looked at.
+
+    Sizes are looked at before anything is read: a few bytes of a file can claim, or unpack to, more than there is room
+    for. Objects are none.
 
     Raises:
         BundleError: the file cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            held = np.load(file, allow_pickle=False)
-            if not isinstance(held, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array")
-            return {name: held[name] for name in held.files}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        with zipfile.ZipFile(path) as packed:
+            members = {info.filename: info for info in packed.infolist()}
+            wanted = {name: found for name in names if (found := members.get(f"{name}.npy")) is not None}
+            room = ROOM + PACKED * path.stat().st_size
+            for name, info in wanted.items():
+                if (room := room - _claimed(packed, info)) < 0:
+                    raise ValueError(f"{name} would take more memory than a bundle's arrays do")
+            return {name: _array(packed, info) for name, info in wanted.items()}
+    except _UNREADABLE as error:
         raise BundleError(f"{path} cannot be read as arrays ({error}): export the bundle again") from error
+
+
+def _claimed(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
+    """Bytes that an array says it has, which must lie in the file."""
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{info.filename} is packed in a way that numpy never does")
+    with packed.open(info) as file:
+        if npy.read_magic(file) != (1, 0):  # type: ignore[no-untyped-call]  # of later versions, a header can have any size itself
+            raise ValueError(f"{info.filename} is of a version that no bundle has")
+        shape, _, kind = npy.read_array_header_1_0(file)  # type: ignore[no-untyped-call]
+    size: int = math.prod(shape) * kind.itemsize
+    if kind.hasobject or min(shape, default=0) < 0 or size > info.file_size:
+        raise ValueError(f"{info.filename} holds objects, or less than it says")
+    return size
+
+
+def _array(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+    with packed.open(info) as file:
+        array: NDArray[Any] = npy.read_array(file, allow_pickle=False)  # type: ignore[no-untyped-call]
+        return array

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pixdraft.runtime.manifest import FORMAT, Manifest, Model, Quantisation, Shapes, hashes, write
+from pixdraft.runtime.manifest import FORMAT, NAME, Manifest, Model, Quantisation, Shapes, hashes, write
+
+TABLES = {"prompt": np.zeros((3, 4)), "slots": np.zeros((2, 4)), "tokens": np.zeros((8, 4))}
 
 
 def folder_of_bytes(folder: Path, target: str = "onnx", **fields: Any) -> Path:
@@ -15,8 +18,8 @@ def folder_of_bytes(folder: Path, target: str = "onnx", **fields: Any) -> Path:
     (folder / "decoder").mkdir(parents=True)
     (folder / "draft.bin").write_bytes(b"draft")
     (folder / "decoder/weights.bin").write_bytes(b"decoder")
-    np.savez(folder / "tables.npz", prompt=np.zeros((3, 4)), slots=np.zeros((2, 4)), tokens=np.zeros((8, 4)))
-    np.savez(folder / "golden.npz", chunks=np.array([1]))
+    np.savez(folder / "tables.npz", **TABLES)  # type: ignore[arg-type]
+    np.savez(folder / "golden.npz", chunks=np.array([1]), tokens=np.zeros(4, np.int64))
     values: dict[str, Any] = {
         "format": FORMAT,
         "pixdraft": "0.1.0",
@@ -35,3 +38,11 @@ def folder_of_bytes(folder: Path, target: str = "onnx", **fields: Any) -> Path:
     }
     write(folder, Manifest(**(values | fields)))
     return folder
+
+
+def signed(folder: Path, **fields: Any) -> None:
+    """A manifest that vouches for what is there now, with other values; those of a struct are added to its others."""
+    values = json.loads((folder / NAME).read_text(encoding="utf-8"))
+    for name, value in ({"files": hashes(folder)} | fields).items():
+        values[name] = values[name] | value if name in ("shapes", "model") else value
+    (folder / NAME).write_text(json.dumps(values), encoding="utf-8")

@@ -43,6 +43,7 @@ class EagerExporter:
     target = TARGET
     schemes: tuple[str, ...] = ("fp32", "int8", "int4")
     finer = {"int4": "int8"}
+    decoders: tuple[str, ...] = ("fp32",)
     packages: tuple[str, ...] = ("torch",)
     minimum = {"numpy": "2.0"}
 

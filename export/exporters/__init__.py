@@ -45,6 +45,7 @@ class Exporter(Protocol):
         schemes: quantisations that it knows, plainest first; the first is the unquantised one.
         finer: by scheme, what a layer takes that does not bear it and that goes into one file with it; a scheme that is
             not named has none but `recipe.FLOAT`.
+        decoders: those that it knows for the decoder.
         packages: distributions that it needs to export; name and version go into the manifest.
         minimum: distributions that a device needs to run the result, with the least version.
     """
@@ -52,6 +53,7 @@ class Exporter(Protocol):
     target: str
     schemes: tuple[str, ...]
     finer: dict[str, str]
+    decoders: tuple[str, ...]
     packages: tuple[str, ...]
     minimum: dict[str, str]
 

@@ -52,6 +52,7 @@ class CoreMLExporter:
     target = "coreml"
     schemes = ("fp16", "int8", "int4", "pal4")
     finer = {"int4": "int8", "pal4": "int8"}
+    decoders = ("fp16", "int8")
     packages = ("coremltools", "torch")
     minimum = {"coremltools": "9.0"}
 
@@ -60,8 +61,7 @@ class CoreMLExporter:
         graph = graph_of(source)
         schemes = schemes_by_layer(graph, recipe, self.target, self.schemes)
         decoder = recipe.decoder or ("fp16" if recipe.scheme == "fp16" else "int8")
-        if decoder not in ("fp16", "int8"):
-            raise ExportError(f"the decoder cannot be exported as {decoder} for coreml: choose fp16 or int8")
+        recipe.check_decoder(self.target, self.decoders)
         with quiet():
             _export_draft(rounded(graph, schemes), schemes, folder / "draft.mlpackage")
             _export_decoder(source, decoder, folder / "decoder.mlpackage")

@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pixdraft.export.errors import ExportError
 from pixdraft.export.exporters import Artefact
 from pixdraft.export.exporters.executorch_graph import XnnGraph
 from pixdraft.export.exporters.executorch_lower import Count, exported, quiet, write
@@ -36,6 +35,7 @@ class ExecutorchExporter:
     target = "executorch"
     schemes = SCHEMES
     finer = {"8da4w": "8da8w"}
+    decoders = (FP32, INT8)
     packages = ("executorch", "torchao", "torch")
     minimum = {"executorch": "1.5.1"}
 
@@ -44,8 +44,7 @@ class ExecutorchExporter:
         graph = DraftGraph(source.network, source.network.config.length)
         chosen = self._schemes(graph, recipe)
         decoder = recipe.decoder or (FP32 if recipe.scheme in (FP32, FLOAT) else INT8)
-        if decoder not in (FP32, INT8):
-            raise ExportError(f"the decoder cannot be exported as {decoder} for executorch: choose {FP32} or {INT8}")
+        recipe.check_decoder(self.target, self.decoders)
         with quiet():
             delegation = {
                 "draft": write_draft(graph, chosen, folder / "draft.pte"),

@@ -36,6 +36,7 @@ class ExecutorchCoreMLExporter:
     target = "executorch-coreml"
     schemes = ("fp16", "int8", "int4")
     finer = {"int4": "int8"}
+    decoders = ("fp16", "int8")
     packages = ("executorch", "coremltools", "torchao", "torch")
     minimum = {"executorch": "1.5.1"}
 
@@ -44,8 +45,7 @@ class ExecutorchCoreMLExporter:
         graph = coreml.graph_of(source)
         schemes = coreml.schemes_by_layer(graph, recipe, self.target, self.schemes)
         decoder = recipe.decoder or ("fp16" if recipe.scheme == "fp16" else "int8")
-        if decoder not in ("fp16", "int8"):
-            raise ExportError(f"the decoder cannot be exported as {decoder} for {self.target}: choose fp16 or int8")
+        recipe.check_decoder(self.target, self.decoders)
         pictures, tokens = PictureGraph(source.tokenizer), torch.zeros(1, source.info.image_tokens, dtype=torch.int32)
         delegation = {}
         with executorch_lower.quiet(), coreml.quiet():

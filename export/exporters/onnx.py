@@ -32,6 +32,7 @@ class OnnxExporter:
     target = "onnx"
     schemes = ("fp32", "fp16", "int8", "int8b", "int4")
     finer = {"int4": "int8b"}
+    decoders = ("fp32", "fp16", "int8")
     packages = ("onnx", "onnxscript", "onnxruntime", "optimum", "optimum-onnx", "torch")
     minimum = {"onnxruntime": "1.32"}
 
@@ -84,10 +85,8 @@ class OnnxExporter:
 
     def _decoder(self, recipe: Recipe) -> str:
         # Of the bundled decoder, int8 weights give pictures of 58 dB against fp32, float16 of 71; neither runs slower.
-        decoder = recipe.decoder or (recipe.scheme if recipe.scheme in ("fp32", "fp16") else "int8")
-        if decoder not in ("fp32", "fp16", "int8"):
-            raise ExportError(f"the decoder cannot be exported as {decoder} for onnx: choose fp32, fp16 or int8")
-        return decoder
+        recipe.check_decoder(self.target, self.decoders)
+        return recipe.decoder or (recipe.scheme if recipe.scheme in ("fp32", "fp16") else "int8")
 
 
 EXPORTER = OnnxExporter()

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from pixdraft.export.graph import OUTPUTS, DraftGraph, PictureGraph
 from pixdraft.models.transformer import Attention, RMSNorm, TransformerBlock
+from pixdraft.runtime.backends.onnx_backend import HEAD_STEP
 
 OPSET = 20
 """Of the standard operators: new enough for all that is here, old enough for phones and browsers."""
@@ -35,7 +36,6 @@ PICTURE = "pixels"
 CONTRIB = "com.microsoft"
 """The domain of ONNX Runtime's own operators; its builds for phones and browsers have them too."""
 _NAMES = "pkg.torch.onnx.name_scopes"
-_HEAD_STEP = 16  # GroupQueryAttention turns heads of such widths only; others are filled up with zeros
 
 
 def input_names(layers: int) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ class RuntimeGraph(nn.Module):
         super().__init__()
         self.heads, width = graph.config.heads, graph.config.head_dim
         self.scale = width**-0.5
-        self.width = -(-width // _HEAD_STEP) * _HEAD_STEP
+        self.width = -(-width // HEAD_STEP) * HEAD_STEP
         self.layers, self.norm, self.output = graph.layers, graph.norm, graph.output
         if self.width > width:
             self.layers = copy.deepcopy(graph.layers)

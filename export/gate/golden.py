@@ -17,6 +17,8 @@ from pixdraft.runtime.files import read_arrays
 from pixdraft.runtime.manifest import Manifest
 
 CHUNKS = (5, 1, 1, 8, 2, 1, 6)
+MOST = 16
+"""Pictures that a golden file may hold."""
 
 
 def chunks_for(image_tokens: int) -> tuple[int, ...]:
@@ -79,39 +81,95 @@ def read(path: Path) -> Golden:
     """The golden file of a bundle.
 
     Raises:
-        BundleError: it cannot be read.
+        BundleError: it cannot be read, or it lacks something.
     """
-    try:
-        return _golden(read_arrays(path))
-    except (KeyError, TypeError) as error:
-        raise BundleError(f"{path} lacks {error}: export the bundle again") from error
+    head = _Held(path, read_arrays(path, ("cases", "chunks", "fingerprint")))
+    count = int(head.taken("cases", "iu", 0))
+    if not 1 <= count <= MOST:
+        raise BundleError(f"{path} says it holds {count} pictures, it may hold 1 to {MOST}: export the bundle again")
+    ends = ["", *(f"_{i}" for i in range(2, count + 1))]
+    held = _Held(path, read_arrays(path, (f"{name}{end}" for end in ends for name in _NAMES)))
+    chunks = tuple(head.taken("chunks", "iu", 1).tolist())
+    return Golden(tuple(_case(held, end) for end in ends), chunks, str(head.taken("fingerprint", "U", 0)))
 
 
-def _golden(held: dict[str, NDArray[np.generic]]) -> Golden:
-    cases = []
-    for i in range(int(held["cases"])):
-        end = f"_{i + 1}" if i else ""
-        rows = {role: _rows(held, role, end) for role in ("eager", "mirror", "artefact")}
-        if rows["eager"] is None:
-            raise KeyError("eager_center")
-        cases.append(
-            Case(
-                held[f"condition{end}"].astype(np.int32),
-                held[f"tokens{end}"].astype(np.int64),
-                rows["eager"],
-                held[f"pixels{end}"].astype(np.uint8),
-                rows["mirror"],
-                rows["artefact"],
-                held[f"artefact_pixels{end}"].astype(np.uint8) if f"artefact_pixels{end}" in held else None,
-            )
-        )
-    return Golden(tuple(cases), tuple(held["chunks"].tolist()), str(held["fingerprint"]))
+_ROWS = (f"{role}_{name}" for role in ("eager", "mirror", "artefact") for name in DraftOutput._fields)
+_NAMES = ("condition", "tokens", "pixels", "artefact_pixels", *_ROWS)
 
 
-def _rows(held: dict[str, NDArray[np.generic]], role: str, end: str) -> DraftOutput | None:
-    if f"{role}_center{end}" not in held:
-        return None
-    return DraftOutput(*(held[f"{role}_{name}{end}"].astype(np.float32) for name in DraftOutput._fields))
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """Arrays of a golden file, none of them trusted."""
+
+    path: Path
+    arrays: dict[str, NDArray[np.generic]]
+
+    def taken(self, name: str, kinds: str, axes: int) -> NDArray[np.generic]:
+        """An array that is there, of numpy's kinds and so many axes.
+
+        Raises:
+            BundleError: it is not.
+        """
+        if (array := self.arrays.get(name)) is None:
+            raise BundleError(f"{self.path} lacks {name!r}: export the bundle again")
+        if array.dtype.kind not in kinds or array.ndim != axes:
+            raise BundleError(f"{self.path} is damaged ({name!r} has another type or shape): export the bundle again")
+        return array
+
+
+def _case(held: _Held, end: str) -> Case:
+    theirs = f"artefact_pixels{end}"
+    return Case(
+        held.taken(f"condition{end}", "iu", 1).astype(np.int32),
+        held.taken(f"tokens{end}", "iu", 1).astype(np.int64),
+        _rows(held, "eager", end),
+        held.taken(f"pixels{end}", "u", 3).astype(np.uint8),
+        _rows(held, "mirror", end) if f"mirror_center{end}" in held.arrays else None,
+        _rows(held, "artefact", end) if f"artefact_center{end}" in held.arrays else None,
+        held.taken(theirs, "u", 3).astype(np.uint8) if theirs in held.arrays else None,
+    )
+
+
+def _rows(held: _Held, role: str, end: str) -> DraftOutput:
+    axes = {name: 1 if name == "risk" else 2 for name in DraftOutput._fields}
+    return DraftOutput(*(held.taken(f"{role}_{name}{end}", "f", n).astype(np.float32) for name, n in axes.items()))
+
+
+def check_fit(values: Golden, manifest: Manifest, words: int) -> None:
+    """Refuse golden values that cannot be fed to a draft of these shapes.
+
+    Args:
+        values: what was read.
+        manifest: of the bundle.
+        words: that a condition may name.
+
+    Raises:
+        BundleError: naming the array.
+    """
+    shapes = manifest.shapes
+    picture = (shapes.picture_size, shapes.picture_size, 3)
+    if not values.chunks or min(values.chunks) < 1 or sum(values.chunks) > shapes.image_tokens:
+        raise _unfit(manifest, f"chunks are no parts of a picture of {shapes.image_tokens} tokens")
+    for case in values.cases:
+        if len(case.tokens) != shapes.image_tokens or not _within(case.tokens, 0, shapes.vocab_size - 1):
+            raise _unfit(manifest, f"tokens are not {shapes.image_tokens} of {shapes.vocab_size} codes")
+        if len(case.condition) != shapes.condition_length or not _within(case.condition, 0, words):
+            raise _unfit(manifest, f"condition is not {shapes.condition_length} of {words} words")
+        if not case.condition.any():
+            raise _unfit(manifest, "condition names no word")
+        if case.pixels.shape != picture:
+            raise _unfit(manifest, f"pixels are of shape {case.pixels.shape}, shapes.picture_size says {picture}")
+        for rows in (case.eager, *(rows for rows in (case.mirror, case.artefact) if rows is not None)):
+            if {len(part) for part in rows} != {1 + sum(values.chunks)}:
+                raise _unfit(manifest, "rows are not those of its chunks")
+
+
+def _within(values: NDArray[np.integer], least: int, most: int) -> bool:
+    return bool(least <= values.min() and values.max() <= most)
+
+
+def _unfit(manifest: Manifest, fault: str) -> BundleError:
+    return BundleError(f"{manifest.golden}: the golden {fault}: export the bundle again")
 
 
 def fingerprint(manifest: Manifest) -> str:

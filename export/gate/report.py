@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -71,10 +71,10 @@ class Report:
 
     def to_dict(self) -> list[dict[str, Any]]:
         """The rows as JSON values; a number that JSON lacks stands as a word."""
-        return [{key: _plain(value) for key, value in asdict(row).items()} for row in self.rows]
+        return [{key: plain(value) for key, value in asdict(row).items()} for row in self.rows]
 
     @classmethod
-    def of(cls, rows: Iterable[dict[str, Any]]) -> Report:
+    def of(cls, rows: Iterable[Mapping[str, Any]]) -> Report:
         """Read what `to_dict` wrote."""
         return cls(
             tuple(
@@ -89,7 +89,8 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON has it; a number that JSON lacks is a word."""
     finite = not isinstance(value, float) or value - value == 0.0
     return value if finite else str(value)
 

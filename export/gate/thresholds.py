@@ -11,6 +11,8 @@ from pixdraft.export.recipe import FLOAT, Recipe
 
 AT_LEAST = frozenset({"psnr", "top1", "delegated", "delegated_time"})
 """Checks whose value must reach the bound; all others must stay below it."""
+SIGNED = frozenset({"auroc", "stands"})
+"""Of the others, those whose value is below 0 where the exported draft does better; no other ever is."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Thresholds:
                 raise ExportError(f"--threshold {change} gives no number: write {name}=0.1") from None
             if values[name] != values[name]:
                 raise ExportError(f"--threshold {change} is no bound: write a number such as {name}=0.1")
+            if values[name] < 0 and name not in AT_LEAST | SIGNED:
+                raise ExportError(f"--threshold {change} can never be met, {name} is 0 or more: write {name}=0.1")
         return replace(self, **values)
 
     def judge(self, measures: Iterable[Measure]) -> Report:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixdraft.commands.options import AsJson, writable
+from pixdraft.commands.options import AsJson, Threads, writable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def bench(
     bundle: Annotated[Path, typer.Argument(help="The bundle's folder.", exists=True, file_okay=False)],
-    threads: Annotated[int, typer.Option(help="Of the backend.", min=1)] = 1,
+    threads: Threads = 1,
     repeats: Annotated[int, typer.Option(help="Samples of each step.", min=2)] = 100,
     warmup: Annotated[int, typer.Option(help="Passes before anything counts.", min=0)] = 10,
     pictures: Annotated[int, typer.Option(help="Whole pictures, drawn without a cloud.", min=1)] = 3,
@@ -65,7 +65,7 @@ def table(results: dict[str, Any]) -> Table:
         box=None,
         header_style="bold",
         pad_edge=False,
-        title=f"{made['name']}, {made['target']} {made['scheme']}, {results['settings']['threads']} thread(s)",
+        title=escape(f"{made['name']}, {made['target']} {made['scheme']}, {results['settings']['threads']} thread(s)"),
         title_justify="left",
     )
     for title in ("what", "p50", "p90", "p99", "unit"):
@@ -75,7 +75,7 @@ def table(results: dict[str, Any]) -> Table:
         shown.add_row(what, *(f"{seen[p] * scale:.3f}" for p in ("p50", "p90", "p99")), unit)
 
     def fact(what: str, value: str, unit: str) -> None:
-        shown.add_row(what, value, "", "", unit)
+        shown.add_row(escape(what), escape(value), "", "", escape(unit))
 
     fact("bundle", f"{made['bytes'] / 1e6:.2f}", f"MB, of it {made['draft_bytes'] / 1e6:.2f} the draft")
     fact("cold load", f"{results['load']['cold'] * 1e3:.1f}", "ms, in a fresh process")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
 import typer
 
 from pixdraft.commands import tables
-from pixdraft.commands.options import AsJson, Bundle
+from pixdraft.commands.options import AsJson, Bundle, Threads
 
 
 def check(
     bundle: Bundle,
-    threads: Annotated[int, typer.Option(help="Threads of the engine.", min=1)] = 1,
+    threads: Threads = 1,
     as_json: AsJson = False,
 ) -> None:
     """Look at every hash, run the bundle's own checks here, compare with what its maker saw; exit 1 if one fails."""

@@ -21,14 +21,9 @@ def doctor(as_json: AsJson = False) -> None:
 
         typer.echo(json.dumps({"ok": not broken, "findings": [asdict(f) for f in findings]}, indent=2))
     else:
-        from rich.markup import escape
-
         from pixdraft.commands import tables
 
-        rows = []
-        for finding in findings:
-            state = f"[{_STYLES[finding.state]}]{finding.state}[/]"
-            rows.append((finding.check, state, escape(finding.detail), escape(finding.mend)))
+        rows = [(f.check, (f.state, _STYLES[f.state]), f.detail, f.mend) for f in findings]
         tables.show(("check", "state", "found", "mend"), rows)
     if broken:
         raise typer.Exit(1)

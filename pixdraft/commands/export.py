@@ -42,7 +42,7 @@ def export(
     min_delegated: Annotated[
         float | None, _judging("Least share of operators that the backend takes over.", min=0, max=1)
     ] = None,
-    threads: Annotated[int, _judging("Threads of the engine that judges.", min=1)] = 1,
+    threads: Annotated[int, _judging("Threads of the engine that judges.", min=1, max=1024)] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Export a draft with its decoder, judge what was written, and keep it only if it does what the model does."""

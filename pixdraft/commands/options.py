@@ -16,6 +16,7 @@ TokenEnv = Annotated[
     str | None,
     typer.Option(help="Environment variable that holds the cloud's bearer token.", metavar="NAME"),
 ]
+Threads = Annotated[int, typer.Option(help="Threads of the engine.", min=1, max=1024)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 

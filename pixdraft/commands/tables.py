@@ -10,20 +10,21 @@ if TYPE_CHECKING:
     from pixdraft.export.gate.report import Report
     from pixdraft.export.sensitivity import Layer
 
-_STATES = {True: "[green]passed[/]", False: "[bold red]failed[/]", None: "[dim]left out[/]"}
+Cell = str | tuple[str, str]
+"""A text as it stands, or one with a style; what comes from a bundle is never read as markup."""
+
+_STATES: dict[bool | None, Cell] = {True: ("passed", "green"), False: ("failed", "bold red"), None: ("left out", "dim")}
 
 
 def checks(report: Report) -> None:
     """Every row of a gate, with its bound."""
-    from rich.markup import escape
-
     from pixdraft.export.gate.report import number
     from pixdraft.export.gate.thresholds import AT_LEAST
 
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for row in report.rows:
         bound = "" if row.bound is None else f"{'>=' if row.name in AT_LEAST else '<='} {number(row.bound)}"
-        rows.append((row.name, _STATES[row.passed], number(row.value), bound, escape(row.why)))
+        rows.append((row.name, _STATES[row.passed], number(row.value), bound, row.why))
     show(("check", "", "value", "bound", "on"), rows)
 
 
@@ -37,13 +38,11 @@ def sensitivity(layers: Sequence[Layer]) -> None:
 
 def tried(candidates: Sequence[Tried]) -> None:
     """What `--quant auto` looked at."""
-    from rich.markup import escape
-
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for one in candidates:
         spared = f", {len(one.recipe.overrides)} layers otherwise" if one.recipe.overrides else ""
         state = _STATES[one.report.passed]
-        rows.append((f"{one.recipe.scheme}{spared}", f"{one.size:,}", state, escape(one.report.sentence)))
+        rows.append((f"{one.recipe.scheme}{spared}", f"{one.size:,}", state, one.report.sentence))
     show(("recipe", "bytes", "", "gate"), rows)
 
 
@@ -67,17 +66,23 @@ def facts(values: Mapping[str, str]) -> None:
     import typer
 
     width = max(map(len, values))
-    typer.echo("\n".join(f"{name:<{width}}  {text}" for name, text in values.items()))
+    typer.echo("\n".join(f"{name:<{width}}  {_printable(text)}" for name, text in values.items()))
 
 
-def show(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table; a long cell goes on in the next line, and loses nothing. Cells are rich's markup."""
+def _printable(text: str) -> str:
+    """A text in one line, without what would move the cursor or colour the screen."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def show(titles: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Print a table; a long cell goes on in the next line, and loses nothing. Nothing in a cell is markup."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in titles:
         table.add_column(title, no_wrap=title == titles[0], overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(_printable(cell)) if isinstance(cell, str) else Text(*cell) for cell in row))
     Console().print(table)

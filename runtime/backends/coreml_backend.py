@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pixdraft.runtime.backends import DraftOutput
 from pixdraft.runtime.errors import BundleError
-from pixdraft.runtime.manifest import NAME, Manifest
+from pixdraft.runtime.manifest import NAME, SPARE, Manifest
 
 
 class CoreMLEngine:
@@ -55,8 +55,8 @@ def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> CoreMLEng
     functions = manifest.facts.get("functions")
     if (
         not isinstance(functions, dict)
-        or not all(isinstance(rows, int) for rows in functions.values())
-        or not functions
+        or not all(isinstance(rows, int) and 1 <= rows <= SPARE for rows in functions.values())
+        or 1 not in functions.values()
     ):
         raise BundleError(f"{folder / NAME} names no functions of the draft: export the bundle again")
     try:

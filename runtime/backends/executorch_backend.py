@@ -17,7 +17,7 @@ from pixdraft.runtime.backends import DraftOutput
 from pixdraft.runtime.backends.executorch_library import library
 from pixdraft.runtime.backends.exported import Seconds
 from pixdraft.runtime.errors import BundleError
-from pixdraft.runtime.manifest import NAME, Manifest
+from pixdraft.runtime.manifest import NAME, SPARE, Manifest
 
 STEP, BLOCK, PICTURE = "step", "block", "forward"
 """Methods: of the draft for one row and for several, and of the decoder."""
@@ -207,6 +207,8 @@ class ExecutorchEngine:
         self._decoder.run()
         flat = self._decoder.output(0)
         side = int((flat.size // 3) ** 0.5)
+        if flat.size != 3 * side**2:
+            raise BundleError(f"{self._programs['decoder'].path} gives no square picture: export the bundle again")
         return flat.reshape(3, side, side).copy()
 
     def clear(self) -> None:
@@ -226,7 +228,7 @@ def open_engine(folder: Path, manifest: Manifest, threads: int = 1, timed: bool 
         BundleError: executorch or a C++ compiler is missing, or ExecuTorch refuses a file.
     """
     rows = manifest.facts.get("rows")
-    if not isinstance(rows, int) or rows < 2:
+    if not isinstance(rows, int) or not 2 <= rows <= SPARE:
         raise BundleError(f"{folder / NAME} names no rows of a block: export the bundle again")
     draft, decoder = folder / manifest.draft, folder / manifest.decoder
     return ExecutorchEngine(draft, decoder, rows, manifest.shapes.dim, threads, timed)

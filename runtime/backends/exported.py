@@ -13,6 +13,7 @@ from pixdraft.runtime.backends import DraftInfo, DraftOutput
 from pixdraft.runtime.errors import BundleError
 
 Tables = dict[str, NDArray[Any]]
+TABLES = ("prompt", "slots", "tokens")
 
 Seconds = dict[str, dict[str, float]]
 """Time by operator, ``delegated`` to the target's backend and ``left`` to slower code."""
@@ -49,6 +50,21 @@ class Timed(Engine, Protocol):
         """Median seconds of a run since `clear`, by operator, for "draft" and "decoder"; asked once, at the end."""
 
 
+def check_tables(tables: Tables) -> None:
+    """Refuse tables that no draft could look anything up in.
+
+    Raises:
+        BundleError: one is missing, has no rows, is not as wide as the others, or not of numbers.
+    """
+    for name in TABLES:
+        if (table := tables.get(name)) is None:
+            raise BundleError(f"the bundle's tables lack {name!r}: export the bundle again")
+        if table.dtype.kind != "f" or table.ndim != 2 or not table.size:
+            raise BundleError(f"the bundle's table {name!r} is no table of numbers: export the bundle again")
+        if table.shape[1] != tables[TABLES[0]].shape[1]:
+            raise BundleError(f"the bundle's table {name!r} is of another width than the first: export it again")
+
+
 class ExportedDraft:
     """Implements `pixdraft.runtime.backends.DraftModel` over an engine.
 
@@ -62,8 +78,7 @@ class ExportedDraft:
     """
 
     def __init__(self, info: DraftInfo, tables: Tables, engine: Engine) -> None:
-        if missing := [name for name in ("prompt", "slots", "tokens") if name not in tables]:
-            raise BundleError(f"the bundle's tables lack {missing[0]!r}: export the bundle again")
+        check_tables(tables)
         if tables["tokens"].shape[0] != info.vocab_size:
             raise BundleError(
                 f"the bundle's table of tokens has {tables['tokens'].shape[0]} rows for {info.vocab_size} codes: "
@@ -71,8 +86,13 @@ class ExportedDraft:
             )
         self.info = info
         self._engine = engine
-        self._prompt, self._slots, self._tokens = (tables[name] for name in ("prompt", "slots", "tokens"))
+        self._prompt, self._slots, self._tokens = (tables[name] for name in TABLES)
         self._prompt_length = 0
+
+    @property
+    def words(self) -> int:
+        """How many words a condition may name, from 1 on."""
+        return len(self._prompt) - 1
 
     @property
     def ran(self) -> dict[str, Any]:
@@ -80,7 +100,12 @@ class ExportedDraft:
         return self._engine.ran
 
     def open(self, condition: NDArray[Any]) -> DraftOutput:
-        """See `DraftModel.open`. Raises ValueError where the condition is not the prompt of this draft."""
+        """See `DraftModel.open`.
+
+        Raises:
+            ValueError: the condition is not the prompt of this draft.
+            BundleError: the engine's model is not what the bundle says.
+        """
         places = self._slots.shape[0]
         if condition.shape != (places,):
             raise ValueError(f"the condition has shape {condition.shape}, the draft takes [{places}]")
@@ -92,7 +117,14 @@ class ExportedDraft:
             raise ValueError(f"the condition names word {ids.max()}, the draft knows {self._prompt.shape[0] - 1}")
         embedded = self._prompt[ids].astype(np.float32) + self._slots[valid].astype(np.float32)
         self._prompt_length = len(ids)
-        return _last(self._run(embedded, 0, 0))
+        row = _last(self._run(embedded, 0, 0))
+        widths, wanted = (row.center.shape[-1], row.message.shape[-1]), (self.info.vocab_size, self.info.bottleneck)
+        if widths != wanted:
+            raise BundleError(
+                f"the draft's model gives {widths[0]} codes and messages of {widths[1]}, its manifest says {wanted[0]} "
+                f"and {wanted[1]}: export the bundle again"
+            )
+        return row
 
     def step(self, tokens: NDArray[np.integer], position: int) -> DraftOutput:
         """See `DraftModel.step`. Raises ValueError where the tokens leave the picture."""

@@ -18,11 +18,16 @@ from numpy.typing import NDArray
 from pixdraft.runtime.backends import DraftOutput
 from pixdraft.runtime.backends.exported import Seconds
 from pixdraft.runtime.errors import BundleError
-from pixdraft.runtime.manifest import Manifest
+from pixdraft.runtime.manifest import NAME, Manifest, Shapes
 
 PROVIDER = "CPUExecutionProvider"
 
 _TYPES = {"tensor(float)": np.float32, "tensor(int32)": np.int32, "tensor(int64)": np.int64}
+_Values = dict[str, tuple[str, list[int | str]]]
+"""Type and shape by name, of a model's inputs and outputs."""
+
+HEAD_STEP = 16
+"""GroupQueryAttention turns heads of such widths only; a draft's others are filled up with zeros."""
 _KEPT_ROWS = 16  # passes of up to so many rows come again and again; the arrays of longer ones are given back
 
 
@@ -73,12 +78,18 @@ class OnnxEngine:
         bound.places.fill(place)
         if rows > 1:
             bound.places += bound.steps
-        self._draft.run_with_iobinding(bound.binding)
+        try:
+            self._draft.run_with_iobinding(bound.binding)
+        except _refusals() as error:
+            raise _refused("the draft", error) from error
         return bound.output
 
     def decode(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         """See `Engine.decode`."""
-        pixels: NDArray[np.float32] = self._decoder.run(None, {"tokens": tokens[None]})[0]
+        try:
+            pixels: NDArray[np.float32] = self._decoder.run(None, {"tokens": tokens[None]})[0]
+        except _refusals() as error:
+            raise _refused("the decoder", error) from error
         return pixels
 
 
@@ -118,11 +129,59 @@ def open_engine(folder: Path, manifest: Manifest, threads: int = 1) -> OnnxEngin
     Raises:
         BundleError: onnxruntime is missing, or it refuses a model.
     """
-    return OnnxEngine(
-        open_session(folder / manifest.draft, threads),
-        open_session(folder / manifest.decoder, threads),
-        manifest.shapes.capacity,
+    return OnnxEngine(*_open_both(folder, manifest, threads), manifest.shapes.capacity)
+
+
+def _open_both(folder: Path, manifest: Manifest, threads: int, profiles: Path | None = None) -> tuple[Any, Any]:
+    """Sessions of draft and decoder, whose inputs and outputs are those of the manifest's shapes."""
+    signatures = {manifest.draft: _draft_values(manifest.shapes), manifest.decoder: _decoder_values(manifest.shapes)}
+    draft, decoder = (
+        _fitting(folder / file, open_session(folder / file, threads, profiles and profiles / file), signature)
+        for file, signature in signatures.items()
     )
+    return draft, decoder
+
+
+def _draft_values(shapes: Shapes) -> _Values:
+    head = -(-shapes.dim // shapes.heads // HEAD_STEP) * HEAD_STEP
+    past: _Values = {
+        f"{when}_{what}_{i}": ("tensor(float)", [1, shapes.heads, "slots", head])
+        for when in ("past", "present")
+        for what in ("keys", "values")
+        for i in range(shapes.layers)
+    }
+    return past | {
+        "x": ("tensor(float)", [1, "rows", shapes.dim]),
+        "last": ("tensor(int32)", [1]),
+        "length": ("tensor(int32)", []),
+        "places": ("tensor(int64)", [1, "rows"]),
+        "center": ("tensor(float)", ["rows", shapes.vocab_size]),
+        "radius": ("tensor(float)", ["rows", shapes.vocab_size]),
+        "feature": ("tensor(float)", ["rows", shapes.dim]),
+        "risk": ("tensor(float)", ["rows"]),
+        "message": ("tensor(float)", ["rows", shapes.bottleneck]),
+    }
+
+
+def _decoder_values(shapes: Shapes) -> _Values:
+    side = shapes.picture_size
+    return {"tokens": ("tensor(int64)", [1, shapes.image_tokens]), "pixels": ("tensor(float)", [3, side, side])}
+
+
+def _fitting(path: Path, session: Any, wanted: _Values) -> Any:
+    """The session, if its model's inputs and outputs are the wanted ones.
+
+    Raises:
+        BundleError: naming the first that is not.
+    """
+    found = {value.name: (value.type, value.shape) for value in (*session.get_inputs(), *session.get_outputs())}
+    if other := sorted(name for name in found | wanted if found.get(name) != wanted.get(name)):
+        name = other[0]
+        held, meant = (" ".join(map(str, values[name])) if name in values else "none" for values in (found, wanted))
+        raise BundleError(
+            f"{path} does not fit {NAME}: its {name!r} is {held}, should be {meant}: export the bundle again"
+        )
+    return session
 
 
 class TimedOnnxEngine(OnnxEngine):
@@ -186,10 +245,7 @@ def open_timed(folder: Path, manifest: Manifest, threads: int = 1) -> TimedOnnxE
         BundleError: see `open_engine`.
     """
     profiles = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-    draft, decoder = (
-        open_session(folder / file, threads, profile=Path(profiles.name) / file)
-        for file in (manifest.draft, manifest.decoder)
-    )
+    draft, decoder = _open_both(folder, manifest, threads, Path(profiles.name))
     return TimedOnnxEngine(draft, decoder, manifest.shapes.capacity, profiles)
 
 
@@ -206,7 +262,6 @@ def open_session(path: Path, threads: int = 1, profile: Path | None = None) -> A
     """
     try:
         import onnxruntime
-        from onnxruntime.capi import onnxruntime_pybind11_state as errors
     except ImportError as error:
         raise BundleError(f"the bundle needs onnxruntime ({error}): pip install 'pixdraft[onnx]'") from error
     options = onnxruntime.SessionOptions()
@@ -217,7 +272,18 @@ def open_session(path: Path, threads: int = 1, profile: Path | None = None) -> A
         options.enable_profiling, options.profile_file_prefix = True, str(profile)
     try:
         return onnxruntime.InferenceSession(path, options, providers=[PROVIDER])
-    except (errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NoSuchFile,
-            errors.NotImplemented, errors.RuntimeException) as error:  # fmt: skip
-        first = str(error).strip().splitlines()[0]
-        raise BundleError(f"ONNX Runtime cannot run {path} ({first}): export the bundle again") from error
+    except _refusals() as error:
+        raise _refused(path, error) from error
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """What ONNX Runtime raises; it has no common base."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+    return (errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NoSuchFile,
+            errors.NotImplemented, errors.RuntimeException)  # fmt: skip
+
+
+def _refused(what: Path | str, error: Exception) -> BundleError:
+    first = str(error).strip().splitlines()[0]
+    return BundleError(f"ONNX Runtime cannot run {what} ({first}): export the bundle again")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bundles import signed
 from cli_helpers import Run, facts, sentence
 from eager_target import EagerExporter, install
 from pixdraft.export.gate import thresholds
@@ -116,6 +117,11 @@ def test_a_failed_gate_shows_why_and_exits_1(run: Run, model: Path, eager: Eager
         (("--target", "eager", "--quant", "int8", "--threshold", "tv"), "--threshold tv gives no number"),
         (("--target", "eager", "--quant", "int8", "--threshold", "x=1"), "--threshold x=1 names no check"),
         (("--target", "eager", "--quant", "int8", "--min-delegated", "2"), "min-delegated"),
+        (
+            ("--target", "eager", "--quant", "int8", "--threads", "1025"),
+            "'--threads': Input should be less than or equal to 1024",
+        ),
+        (("--target", "eager", "--quant", "int8", "--threshold", "tv=-1"), "--threshold tv=-1 can never be met"),
         (("--target", "eager", "--quant", "auto", "--sensitivity"), "--sensitivity writes a recipe"),
         (("--target", "eager", "--quant", "fp32", "--sensitivity"), "--quant fp32 quantises nothing"),
         (("--quant", "int8"), "--target"),
@@ -206,6 +212,38 @@ def test_inspect(run: Run, bundle: Path) -> None:
     assert said["usable"]
     assert said["bytes"]["draft/weights.bin"] > 1000
     assert said["quantisation"]["scheme"] == "int8"
+
+
+def test_what_a_bundle_says_is_no_markup(run: Run, bundle: Path) -> None:
+    operators = {"[/red]": 3, "[bold]linear": 2}
+    signed(bundle, model={"name": "[/red]\x1b[31m\nmore"}, delegation={"[/x]": {"delegated": {}, "left": operators}})
+    result = run("inspect", bundle, env=WIDE)
+    assert result.exit_code == 0, result.output
+    assert r"[/red]\x1b[31m\nmore for eager" in result.stdout
+    assert "3 [/red], 2 [bold]linear" in result.stdout
+
+
+@pytest.mark.parametrize("verb", ["check", "inspect"])
+def test_a_damaged_manifest_is_told(run: Run, bundle: Path, verb: str) -> None:
+    signed(bundle, parity={"bounds": [1]})
+    result = run(verb, bundle, env=WIDE)
+    assert result.exit_code == (1 if verb == "check" else 2)
+    assert "manifest.json is damaged (parity.bounds: Expected `object`, got `array`)" in result.output
+
+
+def test_a_decoder_s_scheme_that_is_refused_leaves_nothing(run: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text('{"scheme": "int8", "decoder": "tpu"}')
+    result = run("export", model, "--target", "onnx", "--recipe", tmp_path / "r.json", "--out", tmp_path / "new" / "b")
+    assert result.exit_code == 2
+    assert "the decoder cannot be exported as tpu for onnx: choose fp32, fp16 or int8" in sentence(result)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("verb", ["check", "bench"])
+def test_more_threads_than_there_can_be(run: Run, tmp_path: Path, verb: str) -> None:
+    result = run(verb, tmp_path, "--threads", 1025)
+    assert result.exit_code == 2
+    assert "'--threads': Input should be less than or equal to 1024" in sentence(result)
 
 
 def test_inspect_shows_a_bundle_that_cannot_be_used_here(run: Run, bundle: Path) -> None:

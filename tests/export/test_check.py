@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from bundles import folder_of_bytes
+from bundles import folder_of_bytes, signed
 from eager_target import EagerExporter, install
 from pixdraft.export.bundle import Job, make
 from pixdraft.export.check import STALE, check
@@ -24,8 +24,9 @@ from pixdraft.export.gate import golden, thresholds
 from pixdraft.export.gate.report import Report, Row
 from pixdraft.export.recipe import Recipe
 from pixdraft.export.source import Source
+from pixdraft.runtime.backends import DraftOutput
 from pixdraft.runtime.errors import BundleError
-from pixdraft.runtime.manifest import NAME, Manifest, hashes, read, write
+from pixdraft.runtime.manifest import NAME, read
 from repository import ROOT
 
 
@@ -43,13 +44,6 @@ def made(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 def bundle(made: Path, eager: EagerExporter, tmp_path: Path) -> Path:
     """A copy of it that may be harmed."""
     return Path(shutil.copytree(made, tmp_path / "bundle"))
-
-
-def signed(folder: Path, **fields: Any) -> None:
-    """A new manifest for what is there now."""
-    manifest = read(folder, verify=False)
-    values = {name: getattr(manifest, name) for name in Manifest.__struct_fields__}
-    write(folder, Manifest(**(values | {"files": hashes(folder)} | fields)))
 
 
 def failed(report: Report) -> dict[str, str]:
@@ -160,7 +154,10 @@ def test_an_engine_that_breaks_here(bundle: Path, plant: str) -> None:
 
 def test_nothing_here_runs_it(tmp_path: Path) -> None:
     folder = folder_of_bytes(tmp_path / "b", "abacus")
-    values = golden.Golden((), (1,), golden.fingerprint(read(folder)))
+    wide, one = np.zeros((2, 8), np.float32), np.zeros(2, np.float32)
+    rows = DraftOutput(wide, wide, wide[:, :4], one, wide[:, :3])
+    case = golden.Case(np.ones(2, np.int32), np.zeros(4, np.int64), rows, np.zeros((8, 8, 3), np.uint8))
+    values = golden.Golden((case,), (1,), golden.fingerprint(read(folder)))
     values.write(folder / "golden.npz")
     signed(folder)
     assert "is for 'abacus'" in failed(check(folder))["opens"]
@@ -183,3 +180,68 @@ def test_checking_needs_no_torch(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['golden']"
+
+
+def harmed(bundle: Path, **changes: Any) -> str:
+    """Why `check` fails golden values that were changed."""
+    with np.load(bundle / "golden.npz") as held:
+        arrays = {name: held[name] for name in held.files} | changes
+    np.savez(bundle / "golden.npz", **{name: array for name, array in arrays.items() if array is not None})
+    signed(bundle)
+    why = failed(check(bundle))
+    assert set(why) == {"golden"}
+    assert why["golden"].endswith(": export the bundle again")
+    return why["golden"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("cases", 0, "says it holds 0 pictures"),
+        ("cases", -1, "says it holds -1 pictures"),
+        ("cases", 10**9, "says it holds 1000000000 pictures"),
+        ("cases", "x", "'cases' has another type or shape"),
+        ("cases", [1, 2], "'cases' has another type or shape"),
+        ("chunks", [1.5], "'chunks' has another type or shape"),
+        ("chunks", 3, "'chunks' has another type or shape"),
+        ("chunks", [], "'chunks' has another type or shape"),
+        ("chunks", [-5, 3], "the golden chunks are no parts of a picture of 16 tokens"),
+        ("chunks", [17], "the golden chunks are no parts of a picture of 16 tokens"),
+        ("chunks", [1], "the golden rows are not those of its chunks"),
+        ("tokens", [0] * 3, "shapes.image_tokens is 16, the golden tokens are 3"),
+        ("tokens", [-1] * 16, "the golden tokens are not 16 of"),
+        ("tokens", [99999] * 16, "the golden tokens are not 16 of"),
+        ("tokens_2", [0], "the golden tokens are not 16 of"),
+        ("condition", [1, 2], "the golden condition is not"),
+        ("condition", [0] * 10, "the golden condition names no word"),
+        ("condition", [99999] * 10, "the golden condition is not 10 of"),
+        ("pixels", np.zeros((3, 8, 3), np.uint8), "shapes.picture_size says (8, 8, 3)"),
+        ("pixels", "q", "'pixels' has another type or shape"),
+        ("eager_risk", "q", "'eager_risk' has another type or shape"),
+        ("artefact_radius", None, "lacks 'artefact_radius'"),
+        ("fingerprint", None, "lacks 'fingerprint'"),
+    ],
+)
+def test_golden_values_that_cannot_be_fed(bundle: Path, name: str, value: Any, said: str) -> None:
+    assert said in harmed(bundle, **{name: None if value is None else np.array(value)})
+
+
+def test_shapes_that_are_not_those_of_the_files(bundle: Path) -> None:
+    manifest = read(bundle)
+    signed(bundle, shapes={"picture_size": 32})
+    assert "shapes.picture_size says (32, 32, 3)" in failed(check(bundle))["golden"]
+    signed(bundle, shapes={"picture_size": 8, "bottleneck": manifest.shapes.bottleneck + 1})
+    assert "its manifest says" in failed(check(bundle))["runs"]
+
+
+def test_a_manifest_that_lies_fails_and_is_no_mistake_of_the_user_s(bundle: Path) -> None:
+    parity = read(bundle).parity
+    lies: dict[str, dict[str, Any]] = {
+        "shapes.dim": {"shapes": {"dim": -1}},
+        "parity.bounds": {"parity": {"bounds": [1]}},
+        "minimum": {"minimum": {"": "1"}},
+    }
+    for place, fields in lies.items():
+        signed(bundle, **fields)
+        assert f"is damaged ({place}" in failed(check(bundle))["files"]
+        signed(bundle, shapes={"dim": 32}, parity=parity, minimum={})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -47,3 +49,30 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         alone(tmp_path / "file" / "bundle"),
     ):
         pass
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such lock there")
+@pytest.mark.parametrize("again", [True, False])
+def test_a_lock_whose_file_is_gone_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
+    """Its holder removes the file between this one's opening and locking; a third one may have made another."""
+    import fcntl
+
+    path, flock = tmp_path / ".bundle.lock", fcntl.flock
+    locked: list[int] = []
+
+    def late(file: TextIO, how: int) -> None:
+        if not locked:
+            path.unlink()
+            if again:
+                path.touch()
+        flock(file, how)
+        locked.append(how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with alone(tmp_path / "bundle"):
+        assert len(locked) == 2
+        held = os.stat(path)
+        with pytest.raises(ExportError, match="is under way"), alone(tmp_path / "bundle"):
+            pass
+        assert os.path.samestat(os.stat(path), held)
+    assert not list(tmp_path.iterdir())

@@ -83,6 +83,10 @@ def test_recipes_that_do_not_fit(source: Source, recipe: Recipe, said: str) -> N
         ('{"scheme": 4}', "the field 'scheme' must name a quantisation"),
         ('{"scheme": "int4", "layers": {}}', "a recipe has no field 'layers': remove it"),
         ('{"scheme": "int4", "overrides": ["output"]}', "the field 'overrides' must give schemes by layer"),
+        ('{"scheme": "int4", "decoder": 8}', r"r\.json: the field 'decoder' must name a quantisation: write one such"),
+        ('{"scheme": "int4", "decoder": "tpu"}', "decoder cannot be exported as tpu for eager: choose fp32"),
+        ("[" * 100_000, r"r\.json is no recipe \(.*\): name a JSON file that --sensitivity wrote"),
+        ('{"scheme": ' + "9" * 5000 + "}", r"r\.json is no recipe \(.*\): name a JSON file that --sensitivity wrote"),
     ],
 )
 def test_files_that_are_no_recipe(tmp_path: Path, text: str, said: str) -> None:
@@ -158,3 +162,16 @@ def test_disk(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_free_memory_is_something() -> None:
     assert (free_memory() or 1e9) > 1e7
+
+
+def test_names_that_are_too_long(tmp_path: Path) -> None:
+    with pytest.raises(
+        ExportError, match=r"--out x{20}\.\.\. has a name of 250 characters: give it one of 2\d\d bytes"
+    ):
+        check_destination(tmp_path / ("x" * 250), force=False)
+    with pytest.raises(ExportError, match=r"--out .* cannot be there \(File name too long\): name another folder"):
+        check_destination(tmp_path / ("x" * 300) / "b", force=False)
+    longest = tmp_path / ("x" * preflight.LONGEST_NAME)
+    check_destination(longest, force=False)
+    for name in (f".{longest.name}.lock", f".{longest.name}.part", f"{longest.name}.recipe.json"):
+        (tmp_path / name).touch()

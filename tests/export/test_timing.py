@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pixdraft.export import timing
+from pixdraft.export.description import describe
 from pixdraft.export.exporters import exporter
 from pixdraft.export.recipe import Recipe
 from pixdraft.export.source import Source
@@ -20,9 +21,9 @@ from pixdraft.runtime.bundle import open_timed
 
 @pytest.mark.slow
 def test_where_the_time_goes(source: Source, tmp_path: Path) -> None:
-    made = exporter("onnx").export(source, Recipe("fp32"), tmp_path)
-    shapes = SimpleNamespace(capacity=made.facts["capacity"])
-    manifest: Any = SimpleNamespace(target="onnx", draft=made.draft, decoder=made.decoder, shapes=shapes)
+    onnx = exporter("onnx")
+    made = onnx.export(source, Recipe("fp32"), tmp_path)
+    manifest = describe(source, onnx, Recipe("fp32"), made, tmp_path)
     engine = cast(TimedOnnxEngine, open_timed(tmp_path, manifest))
     profiles = Path(engine._folder.name)
     prompt = np.ones(source.network.config.condition_length, np.int32)

@@ -11,7 +11,7 @@ import pytest
 
 from bundles import folder_of_bytes
 from pixdraft.runtime.errors import BundleError
-from pixdraft.runtime.manifest import FORMAT, NAME, hashes, read
+from pixdraft.runtime.manifest import FORMAT, NAME, Shapes, hashes, read
 
 Change = Callable[[Path], None]
 
@@ -140,3 +140,89 @@ def test_a_look_at_a_bundle_for_another_machine(folder: Path) -> None:
     edit(folder, minimum={"no-such-package": "1.0"})
     (folder / "draft.bin").unlink()
     assert read(folder, verify=False).target == "onnx"
+
+
+def changed(folder: Path, place: str, value: Any) -> None:
+    """One value of the manifest, by its path."""
+    path, (*way, last) = folder / NAME, place.split(".")
+    values = held = json.loads(path.read_text(encoding="utf-8"))
+    for name in way:
+        held = held.setdefault(name, {})
+    held[last] = value
+    path.write_text(json.dumps(values), encoding="utf-8")
+
+
+@pytest.mark.parametrize("value", [-1, 10**12, 2**63 - 1, 1.5, True, None])
+@pytest.mark.parametrize("name", Shapes.__struct_fields__)
+def test_shapes_have_bounds(folder: Path, name: str, value: object) -> None:
+    changed(folder, f"shapes.{name}", value)
+    assert f"{folder / NAME} is damaged (shapes.{name}: Expected" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("shapes.dim", 0, "shapes.dim: Expected `int` >= 1"),
+        ("model.guidance", -0.5, "model.guidance: Expected"),
+        ("model.guidance", 1e308, "model.guidance: Expected"),
+        ("model.thresholds", {"risk": [[1.5, 0.1]]}, "model.thresholds"),
+        ("model.thresholds", {"risk": [[0.1, "high"]]}, "model.thresholds"),
+        ("parity.checks", 5, "parity.checks: Expected `array`"),
+        ("parity.checks", [1], "parity.checks[0]: Expected `object`"),
+        ("parity.checks", [{"name": "tv"}], "parity.checks[0]: Object missing required field"),
+        ("parity.engine", [1], "parity.engine: Expected `object`"),
+        ("parity.machine", 3, "parity.machine: Expected `object`"),
+        ("parity.bounds", [1], "parity.bounds: Expected `object`"),
+        ("parity.bounds", {"tv": "x"}, "parity.bounds[...]"),
+        ("delegation", {"draft": 1}, "delegation[...]: Expected `object`"),
+        ("delegation", {"draft": {"delegated": {"x": -3}}}, "delegation[...].delegated[...]: Expected `int` >= 0"),
+        ("delegation", {"draft": {"seconds": {"left": {"x": "y"}}}}, "delegation[...].seconds[...]"),
+        ("minimum", {"": "1"}, "minimum: a name, a version or a hash that no bundle has"),
+        ("minimum", {"../a b": "1"}, "minimum: a name"),
+        ("minimum", {"numpy": "x.y"}, "minimum[...]: a name"),
+        ("minimum", {"numpy": "\u00b2"}, "minimum[...]: a name"),
+        ("minimum", {"numpy": "9" * 5000}, "minimum[...]: a name"),
+        ("minimum", {"numpy": ""}, "minimum[...]: a name"),
+        ("files", {"draft\0.bin": "0" * 64}, "files: a name"),
+        ("files", {"": "0" * 64}, "files: a name"),
+        ("files", {"x" * 5000: "0" * 64}, "files: a name"),
+        ("files", {"draft.bin": "junk"}, "files[...]: a name"),
+    ],
+)
+def test_values_that_nothing_can_be_done_with(folder: Path, place: str, value: object, said: str) -> None:
+    changed(folder, place, value)
+    sentence = refused(folder)
+    assert f"{folder / NAME} is damaged ({said}" in sentence
+    assert sentence.endswith("): export the bundle again")
+    with pytest.raises(BundleError, match="is damaged"):
+        read(folder, verify=False)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("shapes.capacity", 5, "shapes.capacity is 5, a prompt and a picture take 6"),
+        ("shapes.capacity", 5000, "shapes.capacity is 5000, a prompt and a picture take 6"),
+        ("shapes.image_tokens", 40, "shapes.capacity is 14, a prompt and a picture take 42"),
+        ("shapes.heads", 3, "shapes.heads is 3, which does not divide shapes.dim, 4"),
+        ("model.thresholds", {"risk": [[0.5, 0.1], [0.1, 0.9]]}, "model.thresholds['risk'] must ascend by rate"),
+        ("model.thresholds", {"risk": [[0.1, 0.1], [0.5, 0.9]]}, "model.thresholds['risk'] must ascend by rate"),
+    ],
+)
+def test_values_that_do_not_go_together(folder: Path, place: str, value: object, said: str) -> None:
+    changed(folder, place, value)
+    sentence = refused(folder)
+    assert sentence.startswith(f"{folder / NAME}: {said}")
+    assert sentence.endswith(": export the bundle again")
+
+
+@pytest.mark.parametrize("content", ["[" * 500_000, '{"format": 1, "facts": ' + "[" * 100_000 + "]" * 100_000 + "}"])
+def test_a_manifest_that_is_nested_without_end(folder: Path, content: str) -> None:
+    (folder / NAME).write_text(content)
+    assert "is no JSON (it is nested too deeply): export the bundle again" in refused(folder)
+
+
+def test_what_the_gate_measured_is_read_as_it_was_written(folder: Path) -> None:
+    row = {"name": "machine", "value": "nan", "bound": 0.05, "passed": False, "why": ""}
+    changed(folder, "parity", {"checks": [row], "bounds": {"tv": "inf", "u": None, "eager": 0.1}})
+    assert read(folder).parity == {"checks": [row], "bounds": {"tv": "inf", "u": None, "eager": 0.1}}

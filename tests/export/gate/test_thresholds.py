@@ -67,6 +67,17 @@ def test_changes_that_say_nothing(change: str) -> None:
         EIGHT.with_changes([change])
 
 
+@pytest.mark.parametrize("change", ["tv=-0.1", "eager=-inf", "repeat=-1"])
+def test_bounds_that_no_export_can_meet(change: str) -> None:
+    with pytest.raises(ExportError, match=f"--threshold {change} can never be met, .* is 0 or more: write .*=0.1"):
+        EIGHT.with_changes([change])
+
+
+def test_bounds_that_let_everything_pass() -> None:
+    moved = EIGHT.with_changes(["tv=inf", "psnr=-inf", "auroc=-0.01"])
+    assert (moved.tv, moved.psnr, moved.auroc) == (math.inf, -math.inf, -0.01)
+
+
 def test_the_page_on_exporting_has_every_bound() -> None:
     text = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
     rows = {cells[1].strip(" `"): cells for line in text.splitlines() if len(cells := line.split("|")) == 8}
