@@ -97,6 +97,13 @@ class Made:
         """Bytes of all files."""
         return size_of(self.folder)
 
+    @property
+    def parts(self) -> dict[str, int]:
+        """Bytes of what a device needs, and of the golden values, which it does not."""
+        named = {"draft": self.manifest.draft, "decoder": self.manifest.decoder}
+        named |= {"tables": self.manifest.tables, "golden": self.manifest.golden}
+        return {part: size_of(self.folder / name) for part, name in named.items()}
+
 
 def make(job: Job, show: Show) -> Made:
     """Write a bundle.
@@ -165,7 +172,7 @@ def exported(job: Job, show: Show, stages: Stages | None = None) -> Artefact:
         "tools": tools(job.exporter),
     }
     result = (stages or _stages(job, show)).run("export", facts, (), (CONTENT,), partial(_export, job))
-    return Artefact(result["draft"], result["decoder"], result["facts"], result["delegation"])
+    return Artefact(**result)
 
 
 def recorded(job: Job, show: Show) -> tuple[Drawn | None, str]:

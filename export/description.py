@@ -26,7 +26,7 @@ def describe(source: Source, exporter: Exporter, recipe: Recipe, made: Artefact,
         format=manifests.FORMAT,
         pixdraft=metadata.version("pixdraft"),
         target=exporter.target,
-        quantisation=Quantisation(recipe.scheme, recipe.overrides, recipe.decoder),
+        quantisation=Quantisation(recipe.scheme, recipe.overrides, made.decoder_scheme or recipe.decoder),
         model=Model(info.name, info.model_hash, info.tokenizer_hash, info.guidance, info.statistic, info.thresholds),
         shapes=Shapes(
             dim=config.dim,

@@ -29,12 +29,14 @@ class Artefact:
         facts: what the backend needs to know to run them, and nothing else does (plain JSON values).
         delegation: operators that the backend takes over and those it leaves, if the target has such a thing:
             ``{"draft": {"delegated": {op: count}, "left": {op: count}}, "decoder": {...}}``. The gate adds their time.
+        decoder_scheme: how the decoder is quantised, where the recipe left that open too.
     """
 
     draft: str
     decoder: str
     facts: dict[str, Any] = field(default_factory=dict)
     delegation: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    decoder_scheme: str = ""
 
 
 class Exporter(Protocol):

@@ -66,7 +66,8 @@ class CoreMLExporter:
             _export_draft(rounded(graph, schemes), schemes, folder / "draft.mlpackage")
             _export_decoder(source, decoder, folder / "decoder.mlpackage")
         check_states(folder / "draft.mlpackage", graph.config.layers)
-        return Artefact("draft.mlpackage", "decoder.mlpackage", {"functions": dict(FUNCTIONS)})
+        facts = {"functions": dict(FUNCTIONS)}
+        return Artefact("draft.mlpackage", "decoder.mlpackage", facts, decoder_scheme=decoder)
 
     def mirror(self, source: Source, recipe: Recipe) -> DraftGraph:
         """See `pixdraft.export.exporters.Mirrored`: the weights are the package's, activations stay float32."""

@@ -50,7 +50,7 @@ class ExecutorchExporter:
                 "draft": write_draft(graph, chosen, folder / "draft.pte"),
                 "decoder": write_decoder(source, decoder, folder / "decoder.pte"),
             }
-        return Artefact("draft.pte", "decoder.pte", {"rows": _most(graph)}, delegation)
+        return Artefact("draft.pte", "decoder.pte", {"rows": _most(graph)}, delegation, decoder)
 
     def mirror(self, source: Source, recipe: Recipe) -> DraftGraph:
         """See `pixdraft.export.exporters.Mirrored`."""

@@ -54,7 +54,7 @@ class ExecutorchCoreMLExporter:
             with tempfile.TemporaryDirectory(dir=folder) as taken_out:
                 coreml.check_states(extract(folder / "draft.pte", Path(taken_out)).package, graph.config.layers)
             delegation["decoder"] = write(pictures, (tokens,), folder / "decoder.pte", eight=decoder == "int8")
-        return Artefact("draft.pte", "decoder.pte", {"method": METHOD, "rows": BLOCK}, delegation)
+        return Artefact("draft.pte", "decoder.pte", {"method": METHOD, "rows": BLOCK}, delegation, decoder)
 
     def mirror(self, source: Source, recipe: Recipe) -> DraftGraph:
         """See `pixdraft.export.exporters.Mirrored`: the weights are the file's, activations stay float32."""

@@ -61,7 +61,8 @@ class OnnxExporter:
             "ir": model.ir_version,
             "capacity": graph.capacity,
         }
-        return Artefact(DRAFT, DECODER, facts, {"draft": _run(folder / DRAFT), "decoder": _run(folder / DECODER)})
+        delegation = {"draft": _run(folder / DRAFT), "decoder": _run(folder / DECODER)}
+        return Artefact(DRAFT, DECODER, facts, delegation, decoder)
 
     def mirror(self, source: Source, recipe: Recipe) -> DraftGraph:
         """See `pixdraft.export.exporters.Mirrored`: the weights are the file's, activations stay float32."""

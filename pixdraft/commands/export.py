@@ -116,6 +116,7 @@ def _tell_bundle(made: Made, tried: list[Tried], *, as_json: bool) -> None:
             "ok": True,
             "bundle": str(made.folder),
             "bytes": made.size,
+            "parts": made.parts,
             "target": manifest.target,
             "scheme": manifest.quantisation.scheme,
             "overrides": manifest.quantisation.overrides,
@@ -132,5 +133,9 @@ def _tell_bundle(made: Made, tried: list[Tried], *, as_json: bool) -> None:
     tables.delegation(manifest.delegation)
     if tried:
         tables.tried(tried)
-    scheme = manifest.quantisation.scheme
-    typer.echo(f"{made.folder}: {manifest.model.name} for {manifest.target}, {scheme}, {made.size / 1e6:.1f} MB")
+    quantised = manifest.quantisation
+    typer.echo(
+        f"{made.folder}: {manifest.model.name} for {manifest.target}, {quantised.scheme}, {made.size / 1e6:.1f} MB: "
+        + ", ".join(f"{name} {size / 1e6:.1f}" for name, size in made.parts.items())
+        + (f"; decoder {quantised.decoder}" if quantised.decoder else "")
+    )

@@ -48,7 +48,7 @@ def _facts(manifest: Manifest, sizes: dict[str, int | None], fault: str | None) 
     made_on: dict[str, Any] = manifest.parity.get("machine", {})
     return {
         "bundle": f"{model.name} for {manifest.target}",
-        "quantised": f"{q.scheme}{overrides}; decoder {q.decoder or 'as the target has it'}",
+        "quantised": f"{q.scheme}{overrides}; decoder {q.decoder or 'as it was'}",
         "usable": "here, now: every file is what the manifest says" if fault is None else f"not here: {fault}",
         "model": f"{model.model_hash} (tokenizer {model.tokenizer_hash}), guidance {model.guidance:g}",
         "shape": f"d {s.dim}, {s.layers} layers, {s.heads} heads, {s.vocab_size:,} codes, {s.image_tokens} tokens, "

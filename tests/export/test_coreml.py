@@ -54,7 +54,8 @@ def source() -> Source:
 def plain(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fp16")
     made = exporter("coreml").export(source, Recipe("fp16"), folder)
-    assert made == Artefact("draft.mlpackage", "decoder.mlpackage", {"functions": {"step": 1, "block": BLOCK}})
+    facts = {"functions": {"step": 1, "block": BLOCK}}
+    assert made == Artefact("draft.mlpackage", "decoder.mlpackage", facts, decoder_scheme="fp16")
     assert sorted(path.name for path in folder.iterdir()) == ["decoder.mlpackage", "draft.mlpackage"]
     return folder
 
