@@ -33,7 +33,7 @@ TESTS = Path(__file__).resolve().parent.parent
         ({"session_lifetime_s": float("inf")}, "session_lifetime_s must be"),
         ({"token": " "}, "token must be printable ASCII and not blank"),
         ({"token": "schlüssel"}, "token must be printable ASCII"),
-        ({"host": "0.0.0.0"}, "token is missing: host 0.0.0.0 is open to others, so set a token"),
+        ({"host": "0.0.0.0"}, "token is missing: host 0.0.0.0 is open to others"),
         ({"host": "example.org"}, "token is missing: host example.org is open to others"),
     ],
 )
