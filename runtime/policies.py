@@ -24,8 +24,8 @@ from pixdraft.runtime.errors import RequestError
 
 DEFAULT_RATE = 0.30
 KEPT_TEMPERATURE = 0.6
-"""Of the draft where tokens stand that no rule has judged: a small draft spreads its mass too widely, and nobody takes
-back what it draws from the tail. A judged token needs no such care."""
+"""Of the draft under `ciar`: a small draft spreads its mass too widely, and nobody takes back what it draws from the tail
+and keeps. A judged token needs no such care; and where the draft is all alone, its pictures become poorer by it."""
 
 
 def floor_share(share: float, total: int) -> int:
@@ -58,8 +58,7 @@ class Policy(ABC):
         streams: the target draws tokens by itself, see `streamed`; the draft steps in where the cloud is lost.
         silent: nothing is asked once the session is open and what is streamed has come.
         keeps: tokens may stand that no rule has judged, so the draft must fit the guidance that is asked for.
-        draft_temperature: of the draft's distribution, where a request gives none. Tokens that nobody judges are drawn
-            at `KEPT_TEMPERATURE`.
+        draft_temperature: of the draft's distribution, where a request gives none.
         injects: whether a prefix of the target's makes sense, and how much of the picture by default.
         block: asked tokens that one frame carries.
     """
@@ -70,11 +69,7 @@ class Policy(ABC):
     keeps: ClassVar[bool] = False
     injects: ClassVar[bool] = False
     default_rho: ClassVar[float] = 0.0
-
-    @property
-    def draft_temperature(self) -> float:
-        """See above."""
-        return KEPT_TEMPERATURE if self.keeps else 1.0
+    draft_temperature: ClassVar[float] = 1.0
 
     @property
     def block(self) -> int:
@@ -244,6 +239,7 @@ class CiarPolicy(Policy):
     keeps = True
     injects = True
     default_rho = 0.06
+    draft_temperature = KEPT_TEMPERATURE
     statistic: str | None = None
     tau: float | None = None
     rate: float | None = None

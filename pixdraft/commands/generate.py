@@ -82,9 +82,7 @@ def generate(
         str, _deciding("How the cloud judges: lossless, or one like csd:lam=0.5,delta=0.65.", metavar="RULE")
     ] = "lossless",
     draft_top_k: Annotated[int | None, _deciding("Codes that the draft keeps and sends; 0 for all (64).")] = None,
-    draft_temperature: Annotated[
-        float | None, _deciding("Of what the draft draws from (0.6 where tokens are kept unjudged, else 1).")
-    ] = None,
+    draft_temperature: Annotated[float | None, _deciding("Of what the draft draws from (ciar: 0.6; else 1).")] = None,
     conditioning: Annotated[
         bool | None, _deciding("Whether the device's features go up too (ciar: yes; speculative: no).")
     ] = None,

@@ -194,7 +194,7 @@ def test_device_asks_nothing_after_the_condition() -> None:
     picture = asyncio.run(DeviceSession(TableDraft(TARGET), cloud).draw(DrawRequest(PROMPT, 5, DevicePolicy())))
     assert cloud.kinds() == ["open", "close"]
     assert set(picture.decisions) == {Decision.KEPT}
-    tokens, _ = reference.draw(TARGET, PROMPT, 5, lambda _: False, 1, temperature=KEPT_TEMPERATURE)
+    tokens, _ = reference.draw(TARGET, PROMPT, 5, lambda _: False, 1)
     assert picture.tokens.tolist() == tokens
     numbers = picture.statistics
     assert (numbers.asked_share, numbers.cloud_share, numbers.audit, numbers.tau) == (0, 0, None, None)
