@@ -24,8 +24,8 @@ from pixdraft.runtime.errors import RequestError
 
 DEFAULT_RATE = 0.30
 KEPT_TEMPERATURE = 0.6
-"""Of the draft under `ciar`: a small draft spreads its mass too widely, and nobody takes back what it draws from the tail
-and keeps. A judged token needs no such care; and where the draft is all alone, its pictures become poorer by it."""
+"""Of the draft under `ciar`: a small draft spreads its mass too widely, and nobody takes back what it draws from the
+tail and keeps. A judged token needs no such care; a draft that is all alone draws poorer pictures by it."""
 
 
 def floor_share(share: float, total: int) -> int:

@@ -172,9 +172,8 @@ def test_code_is_the_target_up_to_its_share_and_the_device_from_there(share: flo
     cloud = UnsteadyCloud(TARGET)
     request = DrawRequest(PROMPT, 5, CodePolicy(share))
     picture = asyncio.run(DeviceSession(TableDraft(TARGET), cloud).draw(request))
-    injected = asyncio.run(
-        DeviceSession(TableDraft(TARGET), cloud).draw(DrawRequest(PROMPT, 5, CiarPolicy(rate=0.0), rho=share))
-    )
+    alike = DrawRequest(PROMPT, 5, CiarPolicy(rate=0.0), rho=share, draft_temperature=1.0)
+    injected = asyncio.run(DeviceSession(TableDraft(TARGET), cloud).draw(alike))
     assert picture.tokens.tolist() == injected.tokens.tolist()
     assert list(picture.decisions) == [Decision.CLOUD] * first + [Decision.KEPT] * (TOTAL - first)
     assert picture.statistics.cloud_share == first / TOTAL
