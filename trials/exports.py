@@ -19,6 +19,7 @@ from pixdraft.export.description import code, tools
 from pixdraft.export.errors import ExportError, GateFailed
 from pixdraft.export.exporters import TARGETS, exporter
 from pixdraft.export.gate import thresholds
+from pixdraft.export.gate.report import Measure
 from pixdraft.export.recipe import Recipe
 from pixdraft.export.source import Source, load
 from pixdraft.runtime.benchmark import Settings
@@ -116,11 +117,14 @@ def made_or_found(kind: Kind, source: Source, bundles: Path, show: Show) -> tupl
     made_by, recipe = exporter(kind.target), Recipe(kind.scheme)
     folder = bundles / Path(kind.model).name / f"{kind.target}-{kind.scheme}"
     bounds = thresholds.of(recipe)
-    facts = [code(), source.fingerprint, source.prompts, tools(made_by), asdict(recipe), asdict(bounds)]
+    facts = [code(), source.fingerprint, source.prompts, tools(made_by), asdict(recipe)]
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     kept = folder.with_name(f"{folder.name}.report.json")
     if kept.exists() and (held := json.loads(kept.read_text(encoding="utf-8"))).pop("key") == key:
-        return held, folder
+        # Bounds may have moved since: a bundle stays as it was judged while it passes, a failure while it fails.
+        judged = bounds.judge(Measure(row["name"], row["value"], row["why"]) for row in held["checks"])
+        if judged.passed == held["passed"]:
+            return held, folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     job = Job(source, made_by, recipe, folder, bounds, force=True)
     try:

@@ -100,8 +100,8 @@ def judged(measure: Measure, bound: float) -> Row:
 # What is not quantised differs by rounding alone; eight bits cost little; four cost what four bits cost.
 _EXACT = Thresholds(1e-3, 1e-3, 1e-3, 45.0, 0.995, 1e-3, 1e-3, 1e-3, 1e-3, 2e-3, 2e-3, 0.01, 0.01, machine=1e-3)
 _HALF = Thresholds(0.02, 0.02, 0.02, 40.0, 0.98, 5e-3, 0.01, 0.01, 5e-3, 0.01, 0.01, 0.02, 0.02, machine=0.02)
-_EIGHT = Thresholds(0.2, 0.1, 0.2, 30.0, 0.95, 0.03, 0.05, 0.05, 0.01, 0.02, 0.01, 0.03, 0.03)
-_FOUR = Thresholds(1.2, 0.1, 0.2, 30.0, 0.75, 0.20, 0.20, 0.15, 0.03, 0.05, 0.03, 0.06, 0.06)
+_EIGHT = Thresholds(0.2, 0.15, 0.2, 30.0, 0.95, 0.03, 0.05, 0.05, 0.01, 0.02, 0.01, 0.03, 0.03)
+_FOUR = Thresholds(1.2, 0.15, 0.2, 30.0, 0.75, 0.20, 0.20, 0.15, 0.03, 0.05, 0.03, 0.06, 0.06)
 
 BY_SCHEME = {
     FLOAT: _EXACT,
