@@ -16,6 +16,7 @@ from pixdraft.runtime import manifest as manifests
 from pixdraft.runtime.backends import DraftModel, DraftOutput
 from pixdraft.runtime.benchmark.alone import FreeDraft, OpensOnly
 from pixdraft.runtime.benchmark.bandwidth import MEMORY, read_bandwidth
+from pixdraft.runtime.benchmark.process import peak_memory
 from pixdraft.runtime.benchmark.settings import Settings
 from pixdraft.runtime.bundle import open_bundle
 from pixdraft.runtime.machine import machine, versions
@@ -84,6 +85,7 @@ def measure(folder: Path, settings: Settings) -> dict[str, Any]:
     middle = results["steps"][str(draft.info.image_tokens // 2)]["p50"]
     results["loop"] = loop(draft, condition, tokens, settings) | {"step_p50": middle}
     results["loop"]["share_of_step"] = results["loop"]["per_token"] / middle
+    results["memory"] = {"peak": peak_memory()}  # before the floor is measured, which takes more than most bundles
     results["floor"] = floor(results["bundle"]["draft_bytes"], middle)
     results["ran"] = getattr(draft, "ran", {})
     results["machine"], results["versions"] = machine(), versions(PACKAGES)

@@ -74,7 +74,7 @@ def main(folder: str, settings: str) -> None:
         from pixdraft.runtime.benchmark.measure import measure
 
         results = measure(Path(folder), Settings(**json.loads(settings)))
-        results["memory"] = {"peak": peak_memory(), "before": before}
+        results["memory"]["before"] = before
     except BundleError as error:
         results = {"refused": str(error)}
     print(json.dumps(results))
