@@ -176,7 +176,7 @@ def _benchmark(folder: Path, settings: Settings) -> dict[str, Any]:
     try:
         return bench(folder, settings)
     except BundleError as error:
-        return {"why": str(error)}
+        return {"why": str(error).replace(str(folder), "the bundle")}
 
 
 def _compared(row: dict[str, Any], steps: dict[str, Any], decisions: dict[str, Any] | None) -> dict[str, Any]:
