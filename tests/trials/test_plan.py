@@ -115,7 +115,7 @@ def test_flags_go_over_the_plan() -> None:
 
 
 def test_plans_ship() -> None:
-    assert {file.stem for file in SHIPPED} == {"draft-free", "drafted", "collaborative"}
+    assert {file.stem for file in SHIPPED} == {"csd", "draft-free", "drafted", "collaborative"}
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
