@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import io
-import logging
 import tempfile
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from torch import Tensor, nn
 
 from pixdraft.export.errors import ExportError
 from pixdraft.export.exporters import BLOCK, Artefact
+from pixdraft.export.exporters import quiet as converters
 from pixdraft.export.graph import OUTPUTS, DraftGraph, PictureGraph
 from pixdraft.export.mil import STATE_WRITE, count_operators
 from pixdraft.export.recipe import FLOAT, Recipe
@@ -272,17 +270,12 @@ def _palette(weight: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the converter's progress bars and the notes on its own insides off the screen; errors still come through.
+    """`exporters.quiet`, and one sentence where coremltools is missing.
 
-    What it might have left undone it says in such notes too, so the gate looks at the result, not at them.
+    What the converter might have left undone it says in such notes too, so the gate looks at the result, not at them.
     """
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
+        with converters.quiet():
             yield
     except ImportError as error:
         raise ExportError(f"the target coreml needs coremltools ({error}): pip install 'pixdraft[coreml]'") from error
-    finally:
-        logging.disable(level)

@@ -8,13 +8,8 @@ same buffer as past and present, it writes keys and values in place.
 from __future__ import annotations
 
 import ast
-import contextlib
 import copy
-import io
-import logging
 import tempfile
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pixdraft.export.exporters.quiet import quiet
 from pixdraft.export.graph import OUTPUTS, DraftGraph, PictureGraph
 from pixdraft.models.transformer import Attention, RMSNorm, TransformerBlock
 from pixdraft.runtime.backends.onnx_backend import HEAD_STEP
@@ -209,16 +205,3 @@ def _rename_sizes(model: onnx.ModelProto, names: dict[str, str]) -> None:
         for size in value.type.tensor_type.shape.dim:
             if size.dim_param in names:
                 size.dim_param = names[size.dim_param]
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the converters' notes on their own insides off the screen; errors still come through."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)

@@ -20,8 +20,9 @@ import torch
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from pixdraft.export.exporters.onnx_graph import CONTRIB, quiet
+from pixdraft.export.exporters.onnx_graph import CONTRIB
 from pixdraft.export.exporters.onnx_store import TOP, half, hold, replace_nodes, steps
+from pixdraft.export.exporters.quiet import quiet
 from pixdraft.export.rounding import round_to_levels
 
 Floats = NDArray[np.float32]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
+from export_sources import made_up
 from pixdraft.export.eager import EagerEngine
 from pixdraft.export.errors import ExportError
 from pixdraft.export.exporters import BLOCK, Artefact, exporter
@@ -21,13 +21,9 @@ from pixdraft.export.mil.registry import OPERATORS
 from pixdraft.export.mil.values import Constant
 from pixdraft.export.recipe import Recipe
 from pixdraft.export.source import Source
-from pixdraft.models.conditions import WordCondition
 from pixdraft.models.config import TransformerConfig, VQConfig
-from pixdraft.models.inter_head import DraftTransformer
-from pixdraft.models.tokenizer import VQTokenizer
-from pixdraft.runtime.backends import DraftInfo, DraftOutput
+from pixdraft.runtime.backends import DraftOutput
 from pixdraft.runtime.backends.exported import ExportedDraft
-from tiny import frozen, sharpened
 
 SHAPE = TransformerConfig(
     dim=64, layers=2, heads=2, ffn_dim=96, vocab_size=64, grid=6, condition_length=5, norm_eps=1e-5
@@ -42,12 +38,7 @@ PROMPT = np.array([0, 0, 3, 1, 2])
 
 @pytest.fixture(scope="module")
 def source() -> Source:
-    torch.manual_seed(3)
-    network = DraftTransformer(SHAPE, WordCondition(8, SHAPE.condition_length, SHAPE.dim), bottleneck=16)
-    sharpened(network.decoder, 4.0)
-    nn.init.normal_(network.radius.weight, std=0.2)
-    info = DraftInfo("tiny", "m", "t", SHAPE.vocab_size, SHAPE.image_tokens, 16, 1.0, "risk", {})
-    return Source(info, frozen(network), frozen(VQTokenizer(PIXELS)))
+    return made_up(SHAPE, PIXELS, bottleneck=16)
 
 
 @pytest.fixture(scope="module")

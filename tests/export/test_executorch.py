@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
+from export_sources import made_up
 from pixdraft.export import timing
 from pixdraft.export.eager import EagerEngine
 from pixdraft.export.errors import ExportError
@@ -24,14 +24,11 @@ from pixdraft.export.graph import DraftGraph
 from pixdraft.export.recipe import Recipe
 from pixdraft.export.reference import full_pass
 from pixdraft.export.source import Source
-from pixdraft.models.conditions import WordCondition
 from pixdraft.models.config import TransformerConfig, VQConfig
-from pixdraft.models.inter_head import DraftTransformer
-from pixdraft.models.tokenizer import VQTokenizer, to_bytes
-from pixdraft.runtime.backends import DraftInfo, DraftOutput
+from pixdraft.models.tokenizer import to_bytes
+from pixdraft.runtime.backends import DraftOutput
 from pixdraft.runtime.backends.executorch_backend import ExecutorchEngine
 from pixdraft.runtime.backends.exported import ExportedDraft
-from tiny import frozen, sharpened
 
 pytestmark = pytest.mark.slow
 
@@ -56,24 +53,15 @@ BOUNDS = {
 }
 
 
-def made_up(shape: TransformerConfig) -> Source:
-    torch.manual_seed(3)
-    network = DraftTransformer(shape, WordCondition(8, SHAPE.condition_length, SHAPE.dim), bottleneck=32)
-    sharpened(network.decoder, 4.0)
-    nn.init.normal_(network.radius.weight, std=0.2)
-    info = DraftInfo("tiny", "m", "t", SHAPE.vocab_size, SHAPE.image_tokens, 32, 1.0, "risk", {})
-    return Source(info, frozen(network), frozen(VQTokenizer(PIXELS)))
-
-
 @pytest.fixture(scope="module")
 def source() -> Source:
-    return made_up(SHAPE)
+    return made_up(SHAPE, PIXELS, 32)
 
 
 @pytest.fixture(scope="module")
 def deep() -> Source:
     """Two layers, so two caches."""
-    return made_up(replace(SHAPE, layers=2))
+    return made_up(replace(SHAPE, layers=2), PIXELS, 32)
 
 
 @pytest.fixture(scope="module")

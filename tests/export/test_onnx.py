@@ -17,13 +17,15 @@ import torch
 from onnx import numpy_helper
 from torch import nn
 
+from export_sources import made_up
 from pixdraft.export.eager import EagerEngine
 from pixdraft.export.errors import ExportError
 from pixdraft.export.exporters import exporter
 from pixdraft.export.exporters.onnx import EXPORTER
-from pixdraft.export.exporters.onnx_graph import RuntimeGraph, decoder_model, draft_model, quiet
+from pixdraft.export.exporters.onnx_graph import RuntimeGraph, decoder_model, draft_model
 from pixdraft.export.exporters.onnx_quantise import BLOCKS, Blocks, packed, quantise, rounded
 from pixdraft.export.exporters.onnx_store import store
+from pixdraft.export.exporters.quiet import quiet
 from pixdraft.export.gate.distance import distance
 from pixdraft.export.graph import DraftGraph, PictureGraph
 from pixdraft.export.recipe import Recipe
@@ -49,12 +51,7 @@ MIXED = {"output": "int8", "radius": "float", "layers.1.attention.wqkv": "fp16",
 
 @pytest.fixture(scope="module")
 def source() -> Source:
-    torch.manual_seed(3)
-    network = DraftTransformer(SHAPE, WordCondition(8, SHAPE.condition_length, SHAPE.dim), bottleneck=16)
-    sharpened(network.decoder, 4.0)
-    nn.init.normal_(network.radius.weight, std=0.2)
-    info = DraftInfo("tiny", "m", "t", SHAPE.vocab_size, SHAPE.image_tokens, 16, 1.0, "risk", {})
-    return Source(info, frozen(network), frozen(VQTokenizer(PIXELS)))
+    return made_up(SHAPE, PIXELS, bottleneck=16)
 
 
 @pytest.fixture(scope="module")
