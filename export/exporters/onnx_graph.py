@@ -72,7 +72,10 @@ class RuntimeGraph(nn.Module):
             self.layers = copy.deepcopy(graph.layers)
             for layer in cast("list[TransformerBlock]", self.layers):
                 _widen(layer.attention, self.width)
-        self.risk, self.message = graph.risk, graph.message
+        self.message = graph.message
+        # The graph has sum p ln p at hand, which is minus the entropy.
+        self.risk = copy.deepcopy(graph.risk)
+        self.risk.down.weight.data[:, -2].neg_()
         # softplus(z) = -log(sigmoid(-z)), and Softplus is the slowest operator of all: one value at a time.
         self.radius = copy.deepcopy(graph.radius)
         for parameter in self.radius.parameters():
@@ -83,8 +86,11 @@ class RuntimeGraph(nn.Module):
     def forward(self, x: Tensor, last: Tensor, length: Tensor, places: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
         """Outputs as `output_names` says, of inputs as `input_names` says."""
         present: list[Tensor] = []
-        for i, layer in enumerate(cast("list[TransformerBlock]", self.layers)):
-            projected = layer.attention.wqkv(_normed(layer.attention_norm, x))
+        layers = cast("list[TransformerBlock]", self.layers)
+        norms = [norm for layer in layers for norm in (layer.attention_norm, layer.ffn_norm)] + [self.norm]
+        normed = _normed(norms[0], x)
+        for i, layer in enumerate(layers):
+            projected = layer.attention.wqkv(normed)
             keys, values = past[2 * i : 2 * i + 2]
             mixed, *written = torch.onnx.ops.symbolic_multi_out(
                 f"{CONTRIB}::GroupQueryAttention",
@@ -101,25 +107,31 @@ class RuntimeGraph(nn.Module):
                 version=1,
             )
             present += written
-            x = x + layer.attention.wo(mixed)
-            x = x + layer.feed_forward(_normed(layer.ffn_norm, x))
-        feature = _normed(self.norm, x).squeeze(0)
+            normed, x = _added(norms[2 * i + 1], x, layer.attention.wo(mixed))
+            normed, x = _added(norms[2 * i + 2], x, layer.feed_forward(normed))
+        feature = normed.squeeze(0)
         center = self.output(feature)
+        below = torch.log_softmax(center, -1)
+        p = below.exp()
         shrink = torch.sigmoid(self.radius(feature))
-        message = self._message(feature, center, shrink)
-        return (center, -shrink.log(), feature, self.risk(feature, center), message, *present)
+        risk, message = self._risk(feature, below, p), self._message(feature, p, shrink)
+        return (center, -shrink.log(), feature, risk, message, *present)
 
-    def _message(self, feature: Tensor, center: Tensor, shrink: Tensor) -> Tensor:
-        """`export.graph.Message` of e^-radius: sigmoid(a - r) = w e^-r / (w e^-r + o), w of a code and o of all others.
+    def _risk(self, feature: Tensor, below: Tensor, p: Tensor) -> Tensor:
+        """`models.inter_head.RiskHead` of ln p and p."""
+        seen = torch.cat([feature, (p * below).sum(-1, keepdim=True), p.amax(-1, keepdim=True)], dim=-1)
+        return torch.sigmoid(self.risk.up(F.silu(self.risk.down(seen)))).squeeze(-1)
 
-        `fuse` spends ten operators on the digits of the largest code's o, which are lost here below 1e-7 of w: nothing
-        in a bound, unless r is above 10. And the device takes U from centre and radius, not from these.
+    def _message(self, feature: Tensor, p: Tensor, shrink: Tensor) -> Tensor:
+        """`export.graph.Message` of e^-radius = s: the bounds are p s / (1 - p (1 - s)) and p / (s + p (1 - s)).
+
+        `fuse` spends ten operators on the digits of 1 - p, which are lost here below 1e-7: nothing in a bound, unless
+        the radius is above 10. And the device takes U from centre and radius, not from these.
         """
-        weights = (center - center.amax(-1, keepdim=True)).exp()
-        others = weights.sum(-1, keepdim=True) - weights
-        shrunk = weights * shrink
-        lower, upper = shrunk / (shrunk + others), weights / (weights + others * shrink)
-        return F.silu(self.message.feature(feature) + self.message.bounds(torch.cat([lower, upper], dim=-1)))
+        shrunk = p * shrink
+        lost = p - shrunk
+        bounds = torch.cat([shrunk / (1 - lost), p / (shrink + lost)], dim=-1)
+        return F.silu(self.message.feature(feature) + self.message.bounds(bounds))
 
 
 def _widen(attention: Attention, width: int) -> None:
@@ -134,6 +146,19 @@ def _widen(attention: Attention, width: int) -> None:
 def _normed(norm: RMSNorm, x: Tensor) -> Tensor:
     # Divided by a root, not multiplied by its inverse: this form ONNX Runtime knows and makes one node of.
     return x / torch.sqrt(x.square().mean(-1, keepdim=True) + norm.eps) * norm.weight
+
+
+def _added(norm: RMSNorm, x: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
+    """x + more after a norm, and itself."""
+    normed, *_, total = torch.onnx.ops.symbolic_multi_out(
+        f"{CONTRIB}::SkipSimplifiedLayerNormalization",
+        (x, more, norm.weight),
+        {"epsilon": norm.eps},
+        dtypes=(x.dtype,) * 4,
+        shapes=(x.shape, (1,), (1,), x.shape),  # the two in the middle are never computed, see `_forget_unused`
+        version=1,
+    )
+    return normed, total
 
 
 def draft_model(graph: DraftGraph) -> onnx.ModelProto:
@@ -188,9 +213,24 @@ def _converted(
             node.name = layer
         # What is left of the metadata are file names and lines of the machine that exported.
         node.ClearField("metadata_props")
+    _forget_unused(model)
     for part in (model, model.graph, *model.graph.value_info, *model.graph.input, *model.graph.output):
         part.ClearField("metadata_props")
     return model
+
+
+def _forget_unused(model: onnx.ModelProto) -> None:
+    """Leave out results that nobody takes: the shapes told of those never computed are none that an engine may see."""
+    graph = model.graph
+    used = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    for node in graph.node:
+        kept = [name if name in used else "" for name in node.output]
+        while not kept[-1]:
+            kept.pop()
+        node.output[:] = kept
+    told = [value for value in graph.value_info if value.name in used]
+    del graph.value_info[:]
+    graph.value_info.extend(told)
 
 
 def _module_of(node: onnx.NodeProto) -> str:

@@ -148,10 +148,11 @@ def test_what_is_written(plain: tuple[Path, Artefact]) -> None:
     assert artefact.delegation["decoder"]["delegated"]["convolution"] > 20
 
 
-def test_where_the_time_goes(source: Source, plain: tuple[Path, Artefact]) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_where_the_time_goes(source: Source, plain: tuple[Path, Artefact], threads: int) -> None:
     folder, artefact = plain
     files = (folder / "draft.pte", folder / "decoder.pte")
-    engine = ExecutorchEngine(*files, ROWS, SHAPE.dim, timed=True)
+    engine = ExecutorchEngine(*files, ROWS, SHAPE.dim, threads, timed=True)
     model = ExportedDraft(source.info, source.tables(), engine)
     seconds = timing.spent(model, engine, PROMPT, tokens(SHAPE.image_tokens))
     for taken in (seconds["draft"]["delegated"], seconds["decoder"]["delegated"]):

@@ -20,11 +20,13 @@ from pixdraft.runtime.bundle import open_timed
 
 
 @pytest.mark.slow
-def test_where_the_time_goes(source: Source, tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_where_the_time_goes(source: Source, tmp_path: Path, threads: int) -> None:
     onnx = exporter("onnx")
     made = onnx.export(source, Recipe("fp32"), tmp_path)
     manifest = describe(source, onnx, Recipe("fp32"), made, tmp_path)
-    engine = cast(TimedOnnxEngine, open_timed(tmp_path, manifest))
+    engine = cast(TimedOnnxEngine, open_timed(tmp_path, manifest, threads))
+    assert engine.ran["threads"] == threads
     profiles = Path(engine._folder.name)
     prompt = np.ones(source.network.config.condition_length, np.int32)
     draft = ExportedDraft(source.info, source.tables(), engine)
