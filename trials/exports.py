@@ -146,7 +146,8 @@ def line(kind: Kind, report: dict[str, Any], measured: dict[str, Any]) -> dict[s
     Returns:
         model, target, scheme, passed, failed (names), bytes, draft_bytes; of the gate top1, tv, u, statistic, auroc,
         asked, calls, accept, psnr, eager, mirror, delegated; of `pixdraft bench` cold_ms, first_ms, step_ms (the middle
-        of the picture), step_p99_ms, block_ms, decode_ms, picture_s, peak_mb, floor_x, loop_share; why not, otherwise.
+        of the picture), step_p99_ms, block_ms, decode_ms, picture_s, peak_mb, floor_x, memory_x, loop_share; why not,
+        otherwise.
     """
     values = {row["name"]: row["value"] for row in report["checks"]}
     failed = [row["name"] for row in report["checks"] if row["passed"] is False]
@@ -168,6 +169,7 @@ def line(kind: Kind, report: dict[str, Any], measured: dict[str, Any]) -> dict[s
         "picture_s": measured["picture"]["p50"],
         "peak_mb": (measured["memory"]["peak"] - measured["memory"]["before"]) / 1e6,
         "floor_x": measured["floor"]["ratio"],
+        "memory_x": measured["floor"]["memory_ratio"],
         "loop_share": measured["loop"]["share_of_step"],
     }
 
@@ -206,6 +208,7 @@ COLUMNS = (
     Column("p99", "step_p99_ms", number(3)),
     Column("x eager", "eager_x", number(1)),
     Column("x floor", "floor_x", number(2)),
+    Column("x memory", "memory_x", number(2)),
     Column("loop", "loop_share", percent),
     Column("block ms", "block_ms", number(2)),
     Column("decoder ms", "decode_ms", number(1)),

@@ -91,6 +91,8 @@ def table(results: dict[str, Any]) -> Table:
     fact("loop's own cost", f"{loop['per_token'] * 1e3:.3f}", f"ms a token, {loop['share_of_step']:.0%} of a step")
     fact("floor of a step", f"{floor['step'] * 1e3:.3f}", f"ms at {floor['bandwidth'] / 1e9:.1f} GB/s")
     fact("step over floor", f"{floor['ratio']:.2f}", "times")
+    fact("floor by memory", f"{floor['memory_step'] * 1e3:.3f}", f"ms at {floor['memory_bandwidth'] / 1e9:.1f} GB/s")
+    fact("step over it", f"{floor['memory_ratio']:.2f}", "times; below 1, caches help")
     fact("peak memory", f"{memory['peak'] / 1e6:.0f}", f"MB, {memory['before'] / 1e6:.0f} before the bundle")
     for one in read(made.get("delegation", {})):
         if one.time_share is not None:

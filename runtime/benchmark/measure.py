@@ -150,7 +150,11 @@ async def _draw(draft: DraftModel, condition: NDArray[Any]) -> float:
 
 
 def floor(weights: int, step: float) -> dict[str, float]:
-    """The least time of a step: its weights over the bandwidth of a working set of that size; and the ratio to it."""
+    """The least time of a step, and the ratio to it.
+
+    Twice: `step` and `ratio` by the bandwidth of a working set as large as the weights, part of which stays in the
+    caches between steps; `memory_step` and `memory_ratio` by that of memory alone.
+    """
     at_size, memory = read_bandwidth(weights), read_bandwidth(MEMORY)
     least = weights / at_size
     return {
@@ -159,4 +163,6 @@ def floor(weights: int, step: float) -> dict[str, float]:
         "memory_bandwidth": memory,
         "step": least,
         "ratio": step / least,
+        "memory_step": weights / memory,
+        "memory_ratio": step * memory / weights,
     }

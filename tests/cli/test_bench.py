@@ -34,7 +34,14 @@ RESULTS: dict[str, Any] = {
     "decode": SEEN,
     "picture": SEEN,
     "loop": {"per_token": 0.0001, "share_of_step": 0.1},
-    "floor": {"step": 0.0005, "bandwidth": 3.2e9, "ratio": 2.0},
+    "floor": {
+        "step": 0.0005,
+        "bandwidth": 3.2e9,
+        "ratio": 2.0,
+        "memory_step": 0.001,
+        "memory_bandwidth": 1.6e9,
+        "memory_ratio": 1.0,
+    },
     "memory": {"peak": 90_000_000, "before": 30_000_000},
     "ran": {"providers": ["[first]ExecutionProvider", "CPUExecutionProvider"], "threads": 2},
 }

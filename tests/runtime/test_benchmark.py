@@ -87,6 +87,8 @@ def test_the_floor_is_bytes_over_bandwidth() -> None:
     assert seen["step"] == pytest.approx((1 << 20) / seen["bandwidth"])
     assert seen["ratio"] == pytest.approx(0.01 / seen["step"])
     assert seen["bandwidth"] > 1e8
+    assert seen["memory_step"] == pytest.approx((1 << 20) / seen["memory_bandwidth"])
+    assert seen["memory_ratio"] == pytest.approx(0.01 / seen["memory_step"])
 
 
 def test_a_small_working_set_is_read_no_slower_than_it_is_timed() -> None:
