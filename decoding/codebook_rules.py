@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pixdraft.decoding.rule import Rule, RuleError, Tokens, at, block, norm_positive, quotient, require
+from pixdraft.decoding.rule import MOST_CODES, Rule, RuleError, Tokens, at, block, norm_positive, quotient, require
 from pixdraft.decoding.sampling import Floats, keep_top
 
 
@@ -54,7 +54,7 @@ class GSD(Rule):
     q(x) by more than `gap`. The residual is the ungrouped norm(max(0, q - p)).
 
     Attributes:
-        group: G, at least 1 (1 is `Lossless`); published: 3 for Lumina-mGPT, 35 for Janus-Pro.
+        group: G, 1 to 1,000,000 (1 is `Lossless`); published: 3 for Lumina-mGPT, 35 for Janus-Pro.
         distance: bound on the squared distance between codes, at least 0.
         gap: bound on the difference of target probability, 0 to 1.
         codebook: [V, e]; without one only `gap` filters.
@@ -67,7 +67,7 @@ class GSD(Rule):
     name: ClassVar[str] = "gsd"
 
     def __post_init__(self) -> None:
-        require(self, "group", 1, whole=True)
+        require(self, "group", 1, MOST_CODES, whole=True)
         require(self, "distance", 0.0)
         require(self, "gap", 0.0, 1.0)
         object.__setattr__(self, "group", int(self.group))
@@ -110,7 +110,7 @@ class _Neighbourhood(Rule):
     needs_codebook: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require(self, "k", 1, whole=True)
+        require(self, "k", 1, MOST_CODES, whole=True)
         object.__setattr__(self, "k", int(self.k))
         object.__setattr__(self, "codebook", _checked(self, self.codebook))
 
@@ -161,7 +161,7 @@ class LANTERN(_Neighbourhood):
 
     Attributes:
         codebook: [V, e].
-        k: nearest codes to look at, at least 1.
+        k: nearest codes to look at, 1 to 1,000,000.
         delta: bound on what x borrows, 0 to 1; it bounds the total variation that the rule adds.
     """
 
@@ -184,7 +184,7 @@ class LANTERNPlusPlus(_Neighbourhood):
 
     Attributes:
         codebook: [V, e].
-        k: nearest codes to look at, at least 1.
+        k: nearest codes to look at, 1 to 1,000,000.
         lam: lambda, at least 1: q~(x) <= lam q(x). Published (k, lam): (10, 5), (5, 10), (5, 20).
     """
 

@@ -111,13 +111,15 @@ def norm_positive(difference: Floats, otherwise: Floats) -> Floats:
     return np.asarray(np.where(mass > 0, positive / np.where(mass > 0, mass, 1.0), otherwise), np.float64)
 
 
+MOST_CODES = 1_000_000.0  # that a rule looks at: more than any vocabulary has
+
+
 def require(rule: Rule, field: str, low: float, high: float = math.inf, whole: bool = False) -> None:
     """Raise RuleError unless a field of a rule is a number (a whole one, if asked) from `low` to `high`."""
     value: Any = getattr(rule, field)
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if whole:
-        number = number and float(value).is_integer()
-    if not number or not low <= value <= high or math.isinf(value):
+    fits = number and low <= value <= high and value < math.inf
+    if not fits or (whole and not float(value).is_integer()):
         kind = "a whole number" if whole else "a number"
-        reach = f"of at least {low:g}" if math.isinf(high) else f"from {low:g} to {high:g}"
-        raise RuleError(f"{rule.name}: {field} is {value!r}, but must be {kind} {reach}")
+        reach = f"of at least {low:g}" if math.isinf(high) else f"from {low:g} to {high:.7g}"
+        raise RuleError(f"{rule.name}: {field} is {value!r:.64}, but must be {kind} {reach}")

@@ -14,23 +14,32 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 MOST = 1000.0  # of guidance and temperature: far beyond any use, and float32 logits stay finite
+MOST_CODES = (1 << 31) - 1  # of a top-k: more than any vocabulary has, and every port's int holds it
 
 _U = "u is outside [0, 1): give uniforms of the counter generator"
 _MASS = "p holds no mass, or NaN: give a distribution"
 _HEADS = (256, 4096)  # codes that a nucleus sorts at first: most are small, and sorting a vocabulary takes long
 
 
+def keeps(top_k: Any) -> bool:
+    """Whether this says how many codes to keep: a whole number from 0 (all) to 2**31 - 1; a whole float is one."""
+    number = isinstance(top_k, (int, float, np.integer)) and not isinstance(top_k, bool)
+    return number and 0 <= top_k <= MOST_CODES and float(top_k).is_integer()
+
+
 def check(temperature: float, top_k: int, top_p: float, guidance: float = 1.0) -> None:
     """Raise ValueError, naming the field, where a setting is out of range.
 
     `guidance` and `temperature` are 0 to 1000 (temperature 0 takes the most probable code); `top_k` is a whole number
-    of at least 0 (0 keeps all); `top_p` is above 0 and at most 1 (1 keeps all).
+    from 0 (keeps all) to 2**31 - 1; `top_p` is above 0 and at most 1 (1 keeps all).
     """
     for field, value in (("guidance", guidance), ("temperature", temperature)):
         if not 0 <= value <= MOST:
             raise ValueError(f"{field} is {value!r}: it must be a number from 0 to {MOST:g}")
-    if not (float(top_k).is_integer() and top_k >= 0):
-        raise ValueError(f"top_k is {top_k!r}: it must be a whole number of at least 0, where 0 keeps every code")
+    if not keeps(top_k):
+        raise ValueError(
+            f"top_k is {top_k!r:.64}: it must be a whole number from 0 to {MOST_CODES}, where 0 keeps every code"
+        )
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p is {top_p!r}: it must be above 0 and at most 1, where 1 keeps every code")
 

@@ -35,8 +35,8 @@ class Strategy:
 
     def _whole(self, field: str, least: int, most: int) -> None:
         value: Any = getattr(self, field)
-        whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
-        if not whole or not least <= value <= most:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and least <= value <= most and float(value).is_integer()):  # in this order: float() overflows
             raise StrategyError(f"{self.name}: {field} is {value!r:.64}: give a whole number from {least} to {most}")
         object.__setattr__(self, field, int(value))
 

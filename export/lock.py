@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TextIO
 
 from pixdraft.export.errors import ExportError
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such lock; there it is the user who takes care
-    fcntl = None  # type: ignore[assignment]
+from pixdraft.runtime.lock import hold
 
 
 @contextmanager
@@ -27,34 +21,11 @@ def alone(folder: Path) -> Iterator[None]:
         ExportError: another export holds it, or nothing can be written there.
     """
     path = folder.parent / f".{folder.name}.lock"
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        while not _is_at(file := path.open("w"), path, folder):
-            file.close()  # its holder removed it while this one came: the lock on it is worth nothing
-    except OSError as error:
-        raise ExportError(f"{path} cannot be written ({error.strerror}): name another folder with --out") from error
-    with file:
+    busy = ExportError(f"another export to {folder} is under way: wait for it, or name another folder with --out")
+    with ExitStack() as held:
         try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def _is_at(file: TextIO, path: Path, folder: Path) -> bool:
-    """Lock a file; whether it still lies at its path then.
-
-    Raises:
-        ExportError: another export holds it.
-    """
-    if fcntl is not None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(hold(path, busy))
         except OSError as error:
-            file.close()
-            raise ExportError(
-                f"another export to {folder} is under way: wait for it, or name another folder with --out"
-            ) from error
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
+            raise ExportError(f"{path} cannot be written ({error.strerror}): name another folder with --out") from error
+        yield

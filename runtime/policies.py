@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -31,6 +32,10 @@ tail and keeps. A judged token needs no such care; a draft that is all alone dra
 def floor_share(share: float, total: int) -> int:
     """floor(share * total) as it is meant: 0.29 of 100 is 29, although the product is 28.999..."""
     return math.floor(share * total + 1e-9)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 class Judgement(NamedTuple):
@@ -59,6 +64,7 @@ class Policy(ABC):
         silent: nothing is asked once the session is open and what is streamed has come.
         keeps: tokens may stand that no rule has judged, so the draft must fit the guidance that is asked for.
         draft_temperature: of the draft's distribution, where a request gives none.
+        ruled: the request's rule judges something: what the device asks, or the target's own guesses.
         injects: whether a prefix of the target's makes sense, and how much of the picture by default.
         block: asked tokens that one frame carries.
     """
@@ -67,6 +73,7 @@ class Policy(ABC):
     streams: ClassVar[bool] = False
     silent: ClassVar[bool] = False
     keeps: ClassVar[bool] = False
+    ruled: ClassVar[bool] = False
     injects: ClassVar[bool] = False
     default_rho: ClassVar[float] = 0.0
     draft_temperature: ClassVar[float] = 1.0
@@ -137,6 +144,7 @@ class SjdPolicy(_StrategyPolicy, strategies.SJD):
     """
 
     name = "sjd"
+    ruled = True
 
 
 @dataclass(frozen=True)
@@ -154,6 +162,7 @@ class Eagle2Policy(_StrategyPolicy, strategies.EAGLE2):
     """
 
     name = "eagle2"
+    ruled = True
 
 
 @dataclass(frozen=True)
@@ -187,7 +196,7 @@ class CodePolicy(Policy):
     share: float = 0.30
 
     def __post_init__(self) -> None:
-        if not 0 <= self.share < 1:
+        if not (_number(self.share) and 0 <= self.share < 1):
             raise RequestError(f"share is {self.share!r}: give what the cloud draws first, at least 0 and below 1")
 
     def streamed(self, image_tokens: int) -> int:
@@ -202,15 +211,20 @@ class CodePolicy(Policy):
 
 @dataclass(frozen=True)
 class SpeculativePolicy(Policy):
-    """Speculative sampling (arXiv 2211.17192): every token is asked, `gamma` of them in one frame."""
+    """Speculative sampling (arXiv 2211.17192): every token is asked, `gamma` of them (1 to 256) in one frame."""
 
     name = "speculative"
+    ruled = True
     injects = True
     gamma: int = 4
 
     def __post_init__(self) -> None:
-        if self.gamma < 1:
-            raise RequestError(f"gamma is {self.gamma}: give the tokens of a block, a whole number of at least 1")
+        most = strategies.MAX_WINDOW  # a block is judged in one pass of the target, as a window is
+        if not (_number(self.gamma) and 1 <= self.gamma <= most and float(self.gamma).is_integer()):
+            raise RequestError(
+                f"gamma is {self.gamma!r:.64}: give the tokens of a block, a whole number from 1 to {most}"
+            )
+        object.__setattr__(self, "gamma", int(self.gamma))
 
     @property
     def block(self) -> int:
@@ -237,6 +251,7 @@ class CiarPolicy(Policy):
 
     name = "ciar"
     keeps = True
+    ruled = True
     injects = True
     default_rho = 0.06
     draft_temperature = KEPT_TEMPERATURE
@@ -250,11 +265,11 @@ class CiarPolicy(Policy):
             raise RequestError(f"there is no statistic {self.statistic!r}: the known ones are {', '.join(STATISTICS)}")
         if self.tau is not None and self.rate is not None:
             raise RequestError("tau and rate are both given: give the threshold, or the share to ask, not both")
-        if self.tau is not None and not self.tau >= 0:
+        if self.tau is not None and not (_number(self.tau) and self.tau >= 0):
             raise RequestError(f"tau is {self.tau!r}: give a threshold of at least 0, where 0 asks everything")
-        if self.rate is not None and not 0 <= self.rate <= 1:
+        if self.rate is not None and not (_number(self.rate) and 0 <= self.rate <= 1):
             raise RequestError(f"rate is {self.rate!r}: give a share from 0 (ask never) to 1 (ask always)")
-        if not (math.isfinite(self.eta) and self.eta >= 0):
+        if not (_number(self.eta) and 0 <= self.eta < math.inf):
             raise RequestError(f"eta is {self.eta!r}: give a finite number of at least 0, where 0 holds tau")
 
     def fitted(self, info: DraftInfo) -> CiarPolicy:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from pixdraft.decoding import acceptance, sampling
 from pixdraft.protocol.frames import Rule, Sampling
 from pixdraft.runtime.backends import DraftInfo
@@ -21,7 +23,8 @@ class DrawRequest:
         prompt: the text.
         seed: of the counter RNG, 0 <= seed < 2**64; the same request and seed give the same picture.
         policy: who decides a token.
-        rule: how the cloud judges asked tokens, and its own guesses where it draws by the policy `sjd` or `eagle2`.
+        rule: how the cloud judges asked tokens, and its own guesses where it draws by the policy `sjd` or `eagle2`;
+            under the other policies nothing is judged, and only the lossless one is taken.
         sampling: guidance, temperature, top-k, top-p; None takes the guidance that the draft was trained for and
             leaves the rest alone.
         rho: share of the picture that the cloud draws first and injects, 0 <= rho < 1; None takes the policy's own.
@@ -50,24 +53,41 @@ class DrawRequest:
             raise RequestError("prompt is empty: say what to draw")
         if not 0 <= self.seed < 1 << 64:
             raise RequestError(f"seed is {self.seed}: give a whole number of at least 0 and below 2**64")
-        if self.draft_top_k < 0:
-            raise RequestError(f"draft_top_k is {self.draft_top_k}: give at least 1, or 0 to keep every code")
+        if not sampling.keeps(self.draft_top_k):
+            raise RequestError(
+                f"draft_top_k is {self.draft_top_k!r:.64}: give a whole number from 1 to {sampling.MOST_CODES}, or 0 "
+                "to keep every code"
+            )
+        object.__setattr__(self, "draft_top_k", int(self.draft_top_k))
         if (drawn := self.draft_temperature) is not None and not 0 <= drawn <= sampling.MOST:
             raise RequestError(f"draft_temperature is {drawn}: give a number from 0 to {sampling.MOST:g}")
         if self.rho is not None and not 0 <= self.rho < 1:
             raise RequestError(f"rho is {self.rho}: give the share to inject, at least 0 and below 1")
         if self.rho and not self.policy.injects:
             raise RequestError(f"rho is {self.rho}, but the policy {self.policy.name!r} takes no prefix: leave rho out")
+        self._check_rule()
+        self._check_sampling()
+
+    def _check_rule(self) -> None:
         if (rule := acceptance.RULES.get(self.rule.name)) is None or not rule.needs_codebook:
             try:
                 acceptance.create(self.rule.name, self.rule.parameters)
             except ValueError as error:
                 raise RequestError(f"rule: {error}") from error
-        if (chosen := self.sampling) is not None:
-            try:
-                sampling.check(chosen.temperature, chosen.top_k, chosen.top_p, chosen.guidance)
-            except ValueError as error:
-                raise RequestError(str(error)) from error
+        if self.rule != Rule() and not self.policy.ruled:
+            raise RequestError(
+                f"rule is {self.rule.name!r}, but under the policy {self.policy.name!r} no rule judges: leave rule out"
+            )
+
+    def _check_sampling(self) -> None:
+        if (chosen := self.sampling) is None:
+            return
+        try:
+            sampling.check(chosen.temperature, chosen.top_k, chosen.top_p, chosen.guidance)
+        except ValueError as error:
+            raise RequestError(str(error)) from error
+        # the wire takes no whole float
+        object.__setattr__(self, "sampling", msgspec.structs.replace(chosen, top_k=int(chosen.top_k)))
 
     @property
     def sends_features(self) -> bool:

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pixdraft.runtime.errors import BundleError
+from pixdraft.runtime.files import read_arrays
 from pixdraft.training.packages import PACKAGES, STYLES, fetch, icons
 
 SPRITE_SIZE = 128
@@ -90,9 +92,13 @@ def load(folder: Path) -> Sprites:
 
     Raises:
         FileNotFoundError: there are none in `folder`.
+        ValueError: they cannot be read.
     """
     path = folder / "sprites.npz"
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: run `pixdraft train data` first")
-    with np.load(path) as data:
+    try:
+        data = read_arrays(path, ("names", "pixels"))
         return Sprites(tuple(str(n) for n in data["names"]), data["pixels"])
+    except (BundleError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: delete it and run `pixdraft train data` again") from error

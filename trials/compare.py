@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pixdraft.trials.draw_many import Drawn, Method, draw_all, joined
+from pixdraft.trials.draw_many import Method, draw_all
 from pixdraft.trials.judging import Judging
 from pixdraft.trials.methods import check
 from pixdraft.trials.plan import Plan
@@ -15,6 +15,7 @@ from pixdraft.trials.provenance import provenance
 from pixdraft.trials.published import beside
 from pixdraft.trials.quality import Measured, Metric, Pictures
 from pixdraft.trials.reports import write
+from pixdraft.trials.shards import Drawn, joined
 from pixdraft.trials.summary import summary
 
 SEED_STEP = 1_000_000  # between the seeds of one prompt: more prompts later never meet another picture's seed
@@ -46,11 +47,13 @@ def compare(plan: Plan, model: str, data: Path, out: Path, workers: int, command
         What the JSON file holds: the plan, rows by method, rows of references, what the papers say, what was used.
 
     Raises:
+        PlanError: no metric can use the pictures to compare with, or one lacks them; nothing was drawn.
         MethodError: this version or this model cannot run a method; nothing was drawn.
         LocalError, FeatureError: a metric's package or folder is missing; nothing was drawn.
     """
     from pixdraft.models.registry import find
 
+    plan.check_pictures()
     folder = find(model)
     methods = {label: check(text, folder) for label, text in plan.methods.items()}
     judging = Judging(plan, model, data)
@@ -67,7 +70,7 @@ def compare(plan: Plan, model: str, data: Path, out: Path, workers: int, command
         "plan": plan.to_dict(),
         "model": folder.info.name,
         "pictures": len(prompts),
-        "workers": workers,
+        "workers": max(pictures.workers for pictures in drawn.values()),
         "metrics": used,
         "rows": rows,
         "references": [{"method": label, **found[label].means} for label in references],

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
-import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+from pixdraft.runtime.lock import hold
+from pixdraft.trials.shards import Drawn, Shard, claim, joined
 
 if TYPE_CHECKING:
     from pixdraft.runtime.request import DrawRequest
@@ -54,59 +54,11 @@ class Method:
         return DrawRequest(prompt, seed, create(self.policy, **self.parameters), **fields)
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """Pictures of one method.
-
-    Attributes:
-        pixels: uint8 [N, H, W, 3].
-        tokens: int64 [N, T].
-        decisions: who decided each token, [N, T] of `runtime.picture.Decision` values.
-        rows: statistics of each picture, see `runtime.picture.Statistics`.
-    """
-
-    pixels: NDArray[np.uint8]
-    tokens: NDArray[np.int64]
-    decisions: NDArray[np.str_]
-    rows: list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Shard:
-    """Some pictures of one method, and the file that holds them once they are drawn."""
-
-    model: str
-    method: Method
-    prompts: list[str]
-    seeds: list[int]
-    file: Path
-
-    def stands(self) -> bool:
-        """Whether the file holds these pictures (it may hold more that come after them).
-
-        Raises:
-            ValueError: it holds other pictures.
-        """
-        if not self.file.exists():
-            return False
-        with np.load(self.file) as kept:
-            held = [tuple(pair) for pair in json.loads(str(kept["asked"]))]
-        wanted = list(zip(self.prompts, self.seeds, strict=True))
-        shared = min(len(held), len(wanted))
-        if held[:shared] != wanted[:shared]:
-            raise _other(self.file.parent)
-        return len(held) >= len(wanted)
-
-    def read(self) -> Drawn:
-        """What the file holds, as many pictures as are wanted."""
-        count = len(self.prompts)
-        with np.load(self.file) as kept:
-            pixels, tokens, decisions = (kept[name][:count] for name in ("pixels", "tokens", "decisions"))
-            return Drawn(pixels, tokens, decisions, json.loads(str(kept["rows"]))[:count])
-
-
 def _draw_shard(shard: Shard) -> Shard:
-    """Draw one shard and write it (beside, then renamed). Runs in a worker process of one thread."""
+    """Draw what a shard's file does not hold yet. Runs in a worker process of one thread.
+
+    Where it is stopped, the pictures that are done are kept.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -119,22 +71,15 @@ def _draw_shard(shard: Shard) -> Shard:
         _LOADED[shard.model] = (load_target(shard.model), load_draft(shard.model))
     target, draft = _LOADED[shard.model]
     session = DeviceSession(draft, LocalCloud(target))
-    asked = list(zip(shard.prompts, shard.seeds, strict=True))
-
-    async def draw_all() -> list[Any]:
-        return [await session.draw(shard.method.ask_for(prompt, seed)) for prompt, seed in asked]
-
-    pictures = asyncio.run(draw_all())
-    beside = shard.file.with_suffix(".part.npz")
-    np.savez_compressed(
-        beside,
-        pixels=np.stack([p.pixels for p in pictures]),
-        tokens=np.stack([p.tokens for p in pictures]).astype(np.int64),
-        decisions=np.array([p.decisions for p in pictures]),
-        rows=np.array(json.dumps([asdict(p.statistics) for p in pictures])),
-        asked=np.array(json.dumps(asked)),
-    )
-    os.replace(beside, shard.file)
+    before = shard.read()
+    parts = [] if before is None else [before]
+    try:
+        for prompt, seed in list(zip(shard.prompts, shard.seeds, strict=True))[len(before.rows) if before else 0 :]:
+            picture = asyncio.run(session.draw(shard.method.ask_for(prompt, seed)))
+            parts.append(Drawn.of([picture], shard.workers))
+    finally:
+        if parts:
+            shard.write(joined(parts))
     return shard
 
 
@@ -168,48 +113,45 @@ def draw_all(
         workers: processes, of one thread each.
 
     Raises:
-        ValueError: the folder holds shards of other prompts, seeds or settings.
+        ValueError: the folder holds shards of other prompts, seeds or settings, or a damaged one; or another process
+            draws there.
     """
-    shards = [_shards(model, method, prompts, seeds, folder / method.label) for method in methods]
-    in_turn = [shard for together in zip(*shards, strict=True) for shard in together]
-    todo = [shard for shard in in_turn if not shard.stands()]
-    for _ in _run(todo, workers):
-        pass
-    return [joined([shard.read() for shard in own]) for own in shards]
+    busy = ValueError(f"another process draws into {folder}: wait for it, or take another folder with --data")
+    with ExitStack() as held:
+        shards = [_shards(model, method, prompts, seeds, folder / method.label, workers) for method in methods]
+        in_turn = [shard for together in zip(*shards, strict=True) for shard in together]
+        if any(_missing(shard) for shard in in_turn):  # a folder that is whole may be read by anybody
+            held.enter_context(hold(folder / ".lock", busy))
+            _run(in_turn, workers)
+        return [joined([_whole(shard) for shard in own]) for own in shards]
 
 
-def _shards(model: str, method: Method, prompts: list[str], seeds: list[int], place: Path) -> list[Shard]:
+def _missing(shard: Shard) -> int:
+    """How many of its pictures are still to be drawn."""
+    drawn = shard.read()
+    return len(shard.prompts) - (len(drawn.rows) if drawn else 0)
+
+
+def _whole(shard: Shard) -> Drawn:
+    drawn = shard.read()
+    if drawn is None or len(drawn.rows) < len(shard.prompts):
+        raise ValueError(f"{shard.file} lost pictures while it was in use: run the same command again")
+    return drawn
+
+
+def _shards(model: str, method: Method, prompts: list[str], seeds: list[int], place: Path, workers: int) -> list[Shard]:
     """The shards of one method; its folder is made, and claimed for what is drawn there."""
     from pixdraft.models.registry import find
 
-    place.mkdir(parents=True, exist_ok=True)
-    described = json.dumps({"model": find(model).config["files"], "method": asdict(method)})
-    description = place / "job.json"
-    if description.exists() and description.read_text(encoding="utf-8") != described:
-        raise _other(place)
-    description.write_text(described, encoding="utf-8")
+    claim(place, json.dumps({"model": find(model).config["files"], "method": asdict(method)}))
     return [
-        Shard(model, method, prompts[i : i + SHARD], seeds[i : i + SHARD], place / f"{i // SHARD:04d}.npz")
+        Shard(model, method, prompts[i : i + SHARD], seeds[i : i + SHARD], place / f"{i // SHARD:04d}.npz", workers)
         for i in range(0, len(prompts), SHARD)
     ]
 
 
-def _other(place: Path) -> ValueError:
-    return ValueError(f"{place} holds pictures of another model, method or prompts: delete it to draw anew")
-
-
-def joined(parts: Sequence[Drawn]) -> Drawn:
-    """Pictures of one method, one part after another."""
-    return Drawn(
-        np.concatenate([part.pixels for part in parts]),
-        np.concatenate([part.tokens for part in parts]),
-        np.concatenate([part.decisions for part in parts]),
-        [row for part in parts for row in part.rows],
-    )
-
-
-def _run(shards: list[Shard], workers: int) -> Iterator[Shard]:
-    """Draw shards, under a bar that counts pictures."""
+def _run(shards: list[Shard], workers: int) -> None:
+    """Draw what shards lack, under a bar that counts pictures, those of earlier runs too."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -219,15 +161,19 @@ def _run(shards: list[Shard], workers: int) -> Iterator[Shard]:
         TimeRemainingColumn,
     )
 
-    if not shards:
-        return
+    missing = {shard.file: _missing(shard) for shard in shards}
+    todo = [shard for shard in shards if missing[shard.file]]
+    total = sum(len(shard.prompts) for shard in shards)
     words = TextColumn("{task.description}")
     columns = (words, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("pictures", total=sum(len(shard.prompts) for shard in shards))
-        for done in _drawn(shards, workers):
-            progress.update(task, advance=len(done.prompts), description=f"pictures ({done.method.label})")
-            yield done
+        task = progress.add_task("pictures", total=total, completed=total - sum(missing.values()))
+        try:
+            for done in _drawn(todo, workers):
+                progress.update(task, advance=missing[done.file], description=f"pictures ({done.method.label})")
+        except KeyboardInterrupt:
+            progress.console.print("stopped: what is drawn stays, and the same command goes on from there")
+            raise
 
 
 def _drawn(shards: list[Shard], workers: int) -> Iterator[Shard]:

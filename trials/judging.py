@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 from pixdraft.trials import local_metrics
 from pixdraft.trials.features import NETWORK, SIDE, Features, available
 from pixdraft.trials.pictures import FLOOR_SEED, REFERENCE_SEED, Judge, prompts, through_tokenizer
-from pixdraft.trials.plan import Plan
+from pixdraft.trials.plan import SCENES, THROUGH, Plan
 from pixdraft.trials.quality import FeatureMetric, Metric, PackagedMetric, Pictures
-
-SCENES = "rendered scenes"
-THROUGH = "rendered scenes, through the tokenizer"
 
 
 class Judging:

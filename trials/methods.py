@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ SAMPLING = ("guidance", "temperature", "top_k", "top_p")
 DRAFTED = "eagle2"  # the policy that needs a drafter beside the target
 
 _PART = re.compile(r"\s*([a-z][a-z0-9+-]*?)\s*(?::(.*))?")
+_SWITCHES = ("conditioning",)  # yes or no; every other name after the @ takes a number
+_DRAFT = ("draft_top_k", "draft_temperature")
 _WORDS = {"yes": True, "true": True, "no": False, "false": False}
 
 
@@ -73,7 +76,7 @@ def parse(text: str) -> Described:
     """Read a method.
 
     Raises:
-        MethodError: the text is none, or a name after the @ is unknown.
+        MethodError: the text is none, a name after the @ is unknown, or a value is not of its kind.
     """
     decided, at, under = text.partition("@")
     policy, plus, rule = _at_the_plus(decided)
@@ -86,8 +89,12 @@ def parse(text: str) -> Described:
             f"{text!r}: {unknown[0]!r} is unknown after the @: {hint}take {', '.join(REQUEST + SAMPLING)}"
         )
     for key, value in rule_parameters.items():
-        if isinstance(value, str | bool):
-            raise MethodError(f"{text!r}: the rule's {key} is {value!r}: give a number")
+        _is_number(text, f"the rule's {key}", value)
+    for key, value in given.items():
+        if key not in _SWITCHES:
+            _is_number(text, key, value)
+        elif not isinstance(value, bool):
+            raise MethodError(f"{text!r}: {key} is {value!r}: give yes or no")
     request, sampling = ({key: given[key] for key in names if key in given} for names in (REQUEST, SAMPLING))
     return Described(name, parameters, judged, rule_parameters, request, sampling)
 
@@ -113,9 +120,20 @@ def check(text: str, folder: ModelFolder) -> Method:
         acceptance.create(described.rule, described.rule_parameters, np.eye(2))
     except (ValueError, TypeError) as error:
         raise MethodError(f"the method {text!r} cannot run here: {error}") from error
+    # the cloud of a comparison is never lost, so where all is streamed no draft steps in
+    if request.policy.streamed(info.image_tokens) == info.image_tokens:
+        _needs_no_draft(text, described)
     if described.policy == DRAFTED and not folder.has_eagle:
         raise MethodError(f"the method {text!r} cannot run here: {no_drafter(folder.info.name)}")
     return method
+
+
+def _needs_no_draft(text: str, described: Described) -> None:
+    if key := next((key for key in _DRAFT if key in described.request), None):
+        raise MethodError(
+            f"the method {text!r} cannot run here: {key} is of the draft, but the policy {described.policy!r} draws "
+            f"without one: leave {key} out"
+        )
 
 
 def _at_the_plus(text: str) -> tuple[str, str, str]:
@@ -140,7 +158,14 @@ def _pairs(text: str, part: str) -> dict[str, Any]:
         if key in pairs:
             raise MethodError(f"{text!r}: {key} is given twice: leave one out")
         pairs[key] = _value(value)
+        if isinstance(pairs[key], int | float) and not abs(pairs[key]) <= sys.float_info.max:
+            raise MethodError(f"{text!r}: {key} is {value:.64}: give a finite number")
     return pairs
+
+
+def _is_number(text: str, what: str, value: Any) -> None:
+    if isinstance(value, str | bool):
+        raise MethodError(f"{text!r}: {what} is {value!r}: give a number")
 
 
 def _value(word: str) -> Any:

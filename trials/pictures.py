@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pixdraft.runtime.errors import BundleError
+from pixdraft.runtime.files import read_arrays, written_beside
 from pixdraft.training import sprites
 from pixdraft.training.packages import STYLES
 from pixdraft.training.scenes import Ranges, Scene, SceneStream, draw
@@ -33,6 +34,17 @@ METHODS = (
 )
 
 
+def _cached(file: Path) -> dict[str, NDArray[Any]] | None:
+    """What a run before left; None where there is nothing, or nothing that can be read: it is made again then."""
+    if not file.exists():
+        return None
+    try:
+        kept = read_arrays(file, ("gallery", "reference"))
+    except BundleError:
+        return None
+    return kept if len(kept) == 2 else None
+
+
 class Judge:
     """Rendered scenes to hold pictures against: a gallery of every name, and a reference set.
 
@@ -50,13 +62,12 @@ class Judge:
         made_of = f"{NETWORK} {SIDE} {reference} {GALLERY_VIEWS} {GALLERY_SEED} {REFERENCE_SEED} {Ranges()}".encode()
         key = hashlib.sha256(made_of + self.sprites.pixels.tobytes()).hexdigest()[:16]
         file = folder / f"judge-{key}.npz"  # features take minutes, and the scenes are fixed
-        if not file.exists():
+        if (kept := _cached(file)) is None:
             seen = self.features(self._gallery()), self.features(self.scenes(REFERENCE_SEED, reference)[0])
-            beside = file.with_suffix(".part.npz")
-            np.savez_compressed(beside, gallery=seen[0], reference=seen[1])
-            os.replace(beside, file)
-        with np.load(file) as kept:
-            self.gallery, self.reference = kept["gallery"], kept["reference"]
+            kept = {"gallery": seen[0], "reference": seen[1]}
+            with written_beside(file) as beside, beside.open("wb") as opened:
+                np.savez_compressed(opened, gallery=kept["gallery"], reference=kept["reference"])
+        self.gallery, self.reference = kept["gallery"], kept["reference"]
 
     def _gallery(self) -> NDArray[np.uint8]:
         """Some scenes of every name in every style, uint8 [names * styles * GALLERY_VIEWS, H, W, 3]."""

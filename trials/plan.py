@@ -20,15 +20,24 @@ from __future__ import annotations
 
 import re
 import tomllib
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from pixdraft.decoding.nearest import advice
-from pixdraft.trials.methods import parse
+from pixdraft.trials.methods import MethodError, parse
 
 PARETO = ("steps", "cloud_share")
+SCENES = "rendered scenes"
+THROUGH = "rendered scenes, through the tokenizer"
+RESERVED = (SCENES, THROUGH)  # lines of the table that are no methods
+LONGEST = 60  # characters of a label: the table and the plot hold no longer ones
+MOST = 100_000  # pictures a method: more take months, and only a slip of the finger asks for them
+
+_NAME = re.compile(r"\w[\w.-]*")
+_BREAKING = {"Cc", "Cs", "Zl", "Zp"}  # Unicode's controls, half characters and line ends: a table cannot show them
 
 
 class PlanError(ValueError):
@@ -56,11 +65,11 @@ class Plan:
     """Methods x prompts x seeds, and what to measure.
 
     Attributes:
-        name: of the files that the comparison leaves.
-        methods: by label, as `trials.methods.parse` takes them.
+        name: of the files that the comparison leaves; a plan's file gives its own, if left out.
+        methods: by label, of at most `LONGEST` characters and none of `RESERVED`, as `trials.methods.parse` takes them.
         title: over the table.
         prompts: how many.
-        seeds: pictures of each prompt.
+        seeds: pictures of each prompt; times `prompts` at most `MOST`.
         captions: prompts from a file (one a line, or MS-COCO's captions_*.json) in place of the model's own.
         baseline: label that others are divided by.
         pareto: of `PARETO`, the plot's other axis.
@@ -78,28 +87,71 @@ class Plan:
     metrics: Local = field(default_factory=Local)
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"\w[\w.-]*", self.name):
+        if not _NAME.fullmatch(self.name):
             raise PlanError(f"name is {self.name!r}: files are called by it, take letters, digits, dots and dashes")
         if not self.methods:
             raise PlanError(f'{self.name}: there is no method: give one, for example AR = "cloud"')
+        if _breaks(self.title):
+            raise PlanError(f"{self.name}: title is {self.title!r:.64}: leave out line ends and control characters")
+        self._check_counts()
+        if self.pareto not in PARETO:
+            raise PlanError(f"{self.name}: pareto is {self.pareto!r}: take {' or '.join(PARETO)}")
+        for label, text in self.methods.items():
+            self._check_method(label, text)
+        object.__setattr__(self, "baseline", self.baseline or next(iter(self.methods)))
+        if self.baseline not in self.methods:
+            raise PlanError(f"{self.name}: baseline is {self.baseline!r}: take one of {', '.join(self.methods)}")
+
+    def _check_counts(self) -> None:
         for name in ("prompts", "seeds"):
             value: Any = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise PlanError(f"{self.name}: {name} is {value!r}: give a whole number of at least 1")
-        if self.pareto not in PARETO:
-            raise PlanError(f"{self.name}: pareto is {self.pareto!r}: take {' or '.join(PARETO)}")
-        if self.captions is not None and self.metrics.inception is not None and self.metrics.pictures is None:
-            raise PlanError(f"{self.name}: captions and inception need pictures to compare with: give metrics.pictures")
-        object.__setattr__(self, "baseline", self.baseline or next(iter(self.methods)))
-        if self.baseline not in self.methods:
-            raise PlanError(f"{self.name}: baseline is {self.baseline!r}: take one of {', '.join(self.methods)}")
-        for label, text in self.methods.items():
-            if not isinstance(text, str):
-                raise PlanError(f"{self.name}: the method {label!r} is {text!r}: write it as text, in quotes")
+            if value > MOST:
+                raise PlanError(f"{self.name}: {name} is {value!r:.64}: give at most {MOST:,}")
+        if (pictures := self.prompts * self.seeds) > MOST:
+            raise PlanError(
+                f"{self.name}: prompts times seeds is {pictures:,} pictures a method: lower one, to at most {MOST:,}"
+            )
+
+    def _check_method(self, label: str, text: Any) -> None:
+        where = f"{self.name}: the label {label!r:.64}"
+        if not label.strip():
+            raise PlanError(f"{where} is blank: give the method {text!r:.64} a name")
+        if _breaks(label):
+            raise PlanError(f"{where} cannot stand in a table: leave out line ends and control characters")
+        if len(label) > LONGEST:
+            raise PlanError(
+                f"{where} has {len(label)} characters: take at most {LONGEST}, as LABEL=METHOD for --method"
+            )
+        if label.strip() in RESERVED:
+            raise PlanError(f"{where} is the table's own, of a line that is no method: take another one")
+        if not isinstance(text, str):
+            raise PlanError(f"{self.name}: the method {label!r} is {text!r}: write it as text, in quotes")
+        try:
             parse(text)
+        except MethodError as error:
+            if label == text:
+                raise
+            raise MethodError(f"{self.name}: the method {label!r} cannot be read: {error}") from error
+
+    def check_pictures(self) -> None:
+        """See that the metrics and the pictures to compare with fit together, once all that is given is in the plan.
+
+        Raises:
+            PlanError: a metric lacks them, or no metric would look at them.
+        """
+        inception, pictures = self.metrics.inception, self.metrics.pictures
+        if self.captions is not None and inception is not None and pictures is None:
+            raise PlanError(f"{self.name}: captions and inception need pictures to compare with: give metrics.pictures")
+        if self.captions is None and inception is None and pictures is not None:
+            raise PlanError(
+                f"{self.name}: no metric would look at metrics.pictures (--pictures), since the model's own prompts "
+                "are judged against rendered scenes: leave it out, or give inception or captions too"
+            )
 
     def only(self, labels: Sequence[str]) -> Plan:
-        """The plan with these methods alone, and its baseline.
+        """The plan with these methods alone, and its baseline; by another name, so the whole plan's files stay.
 
         Raises:
             PlanError: a label is unknown.
@@ -107,7 +159,7 @@ class Plan:
         if unknown := [label for label in labels if label not in self.methods]:
             raise PlanError(f"{self.name}: there is no method {unknown[0]!r}: take some of {', '.join(self.methods)}")
         kept = {label: text for label, text in self.methods.items() if label in labels or label == self.baseline}
-        return replace(self, methods=kept)
+        return replace(self, name=f"{self.name}.only-{_slug(labels)}", methods=kept)
 
     def changed(self, metrics: Mapping[str, Path | None], **values: Any) -> Plan:
         """The plan with what is given (not None) put in: places of metrics, and fields."""
@@ -131,7 +183,7 @@ def read(file: Path) -> Plan:
     """
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:  # no UTF-8, no TOML, or a number of thousands of digits
         raise PlanError(
             f"{file} cannot be read as a plan ({error}): give a TOML file with a table [methods]"
         ) from error
@@ -152,6 +204,11 @@ def read(file: Path) -> Plan:
     values["metrics"] = Local(**{name: Path(place) for name, place in places.items()})
     if "captions" in values:
         values["captions"] = Path(values["captions"])
+    if "name" not in values and not _NAME.fullmatch(file.stem):
+        raise PlanError(
+            f"{file}: files are called by the plan's file, and {file.stem!r} holds more than letters, digits, dots and "
+            f'dashes: rename it, or give name = "{_slug([file.stem]) or "plan"}" in the plan'
+        )
     return Plan(**{"name": file.stem, "methods": {}} | values)
 
 
@@ -160,6 +217,16 @@ def _known(file: Path, values: Mapping[str, Any], kind: type[Any], where: str) -
     if unknown := [name for name in values if name not in known]:
         which = f"{advice(unknown[0], known)}the known ones are {', '.join(known)}"
         raise PlanError(f"{file}: there is no field {where + unknown[0]!r}: {which}")
+
+
+def _breaks(text: str) -> bool:
+    """Whether something in a text would break a line, or a terminal."""
+    return any(unicodedata.category(character) in _BREAKING for character in text)
+
+
+def _slug(labels: Sequence[str]) -> str:
+    """Labels as a part of a file's name."""
+    return re.sub(r"[^\w.-]+", "-", "_".join(labels)).strip(".-")[:LONGEST]
 
 
 def _text(place: Path | None) -> str | None:

@@ -9,10 +9,12 @@ from typing import Any
 
 from pixdraft.runtime.files import written_beside
 from pixdraft.trials import tables
+from pixdraft.trials.manifold import NEIGHBOURS
 from pixdraft.trials.plots import Point, pareto
 
 COSTS = {"steps": "passes of the target a picture", "cloud_share": "share of the tokens that the cloud handles"}
 DISTANCES = {"frechet": "Frechet distance", "fid": "FID"}
+ENDINGS = (".rows.jsonl", ".txt", ".md", ".json", ".png")
 FEW = 50  # pictures: below it a distance between two sets of features is mostly their number
 
 Show = Callable[[Sequence[tables.Row], Sequence[tables.Column]], str]
@@ -63,9 +65,13 @@ def report(result: Mapping[str, Any], show: Show) -> str:
 def notes(result: Mapping[str, Any]) -> list[str]:
     """What to bear in mind while reading the table: few pictures, times of processes that share the cores."""
     said = []
-    if any(key in result["rows"][0] for key in DISTANCES) and result["pictures"] < FEW:
+    pictures = result["pictures"]
+    if any(key in result["rows"][0] for key in DISTANCES) and pictures < FEW:
+        said.append(f"Only {pictures} pictures a method: distance, precision and recall mean little below {FEW}.")
+    elif pictures <= NEIGHBOURS and any("neighbours" in used for used in result.get("metrics", ())):
         said.append(
-            f"Only {result['pictures']} pictures a method: distance, precision and recall mean little below {FEW}."
+            f"Too few pictures a method ({pictures}): distance, precision, recall and the plot are left out below "
+            f"{NEIGHBOURS + 1}, and mean little below {FEW}."
         )
     if (workers := result.get("workers", 1)) > 1:
         said.append(f"{workers} processes drew at once and shared the cores: take --workers 1 to compare times.")
@@ -73,10 +79,11 @@ def notes(result: Mapping[str, Any]) -> list[str]:
 
 
 def plot(result: Mapping[str, Any], file: Path) -> None:
-    """Draw the methods' distance over what the plan names as their cost; nothing where no distance was measured."""
+    """Draw the methods' distance over what the plan names as their cost; no file where no distance was measured."""
     plan = result["plan"]
     distance = next((key for key in ("fid", "frechet") if key in result["rows"][0]), None)
     if distance is None:
+        file.unlink(missing_ok=True)  # an older run's must not stand beside this one's table
         return
     points = [Point(row["method"], row[plan["pareto"]], row[distance]) for row in result["rows"]]
     pareto(points, _title(plan), COSTS[plan["pareto"]], DISTANCES[distance], file)

@@ -7,6 +7,7 @@ sample is kept.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -79,9 +80,17 @@ def setting(shape: str, block: int, rounds: int, device: str, dtype: str) -> Set
         raise ValueError(f"there is no shape {shape!r}: the known ones are {', '.join(LLAMAGEN)}")
     if dtype not in DTYPES:
         raise ValueError(f"there is no dtype {dtype!r}: the known ones are {', '.join(DTYPES)}")
-    if device.startswith("cuda") and not torch.cuda.is_available():
+    if not re.fullmatch(r"cpu|mps|cuda(:[0-9]{1,3})?", device):
+        raise ValueError(f"there is no device {device!r}: the known ones are cpu, cuda, cuda:N, mps")
+    if not _there(device):
         raise ValueError(f"the device {device!r} is not there: take cpu")
     return Setting(LLAMAGEN[shape], block, device=device, dtype=DTYPES[dtype], rounds=rounds)
+
+
+def _there(device: str) -> bool:
+    if device.startswith("cuda"):
+        return torch.cuda.is_available() and int(device[5:] or 0) < torch.cuda.device_count()
+    return device == "cpu" or torch.backends.mps.is_available()
 
 
 def measure(setting: Setting) -> dict[str, list[float]]:
@@ -120,7 +129,7 @@ def shares(samples: dict[str, list[float]]) -> dict[str, Any]:
 def run(setting: Setting, out: Path, command: str) -> dict[str, Any]:
     """Measure, and leave ``OUT/rule_cost.json`` with all samples."""
     samples = measure(setting)
-    device = torch.cuda.get_device_name() if setting.device.startswith("cuda") else setting.device
+    device = torch.cuda.get_device_name(setting.device) if setting.device.startswith("cuda") else setting.device
     result = {
         "shape": setting.shape.to_dict(),
         "block": setting.block,
@@ -198,4 +207,6 @@ def _milliseconds(call: Callable[[], Any], device: str) -> float:
 
 def _wait(device: str) -> None:
     if device.startswith("cuda"):
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(device)
+    elif device == "mps":
+        torch.mps.synchronize()

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pixdraft.commands.options import AsJson, Model
+from pixdraft.commands.options import AsJson, Model, writable
+from pixdraft.decoding.nearest import advice
 
 DEFAULT = "compare"
 
@@ -20,16 +21,26 @@ class Evaluations(TyperGroup):
     """The verbs of `evaluate`; options without one go to `compare`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the verb in where the first word is none."""
+        """Put the verb in where the first word is an option; another word that is no verb is refused with a hint."""
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            if not args[0].startswith("-"):
+                ctx.fail(_no_verb(args[0], list(self.commands)))
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
+
+
+def _no_verb(word: str, verbs: list[str]) -> str:
+    if word.endswith(".toml"):
+        return f"{word!r:.64} is no verb: if it is a plan, write --plan before it"
+    hint = advice(word, verbs)
+    return f"there is no verb {word!r:.64}: {hint}the verbs are {', '.join(verbs)}, and a plan is given as --plan FILE"
 
 
 app = typer.Typer(
     cls=Evaluations,
     no_args_is_help=True,
-    help="Compare decoders (the verb `compare` may be left out), or judge a trained model.",
+    help="Compare decoders, or judge a trained model. Without a verb the options are those of "
+    "`pixdraft evaluate compare --help`.",
 )
 
 Data = Annotated[
@@ -75,6 +86,7 @@ def compare(
     """Draw by every method, measure, and put the papers' figures beside; a stopped comparison goes on."""
     from pixdraft.trials import compare as comparison
     from pixdraft.trials.plan import Plan, read
+    from pixdraft.trials.reports import ENDINGS
 
     if (plan is None) == (not method):
         raise typer.BadParameter("give either a plan or methods", param_hint="--plan, --method")
@@ -83,7 +95,10 @@ def compare(
     places = {"clip": clip, "hpsv2": hpsv2, "inception": inception, "pictures": pictures}
     counts = {"prompts": prompts, "seeds": seeds, "captions": captions}
     command = _command("", plan=plan, method=method, only=only, **counts, model=model, workers=workers, **places)
-    result = comparison.compare(chosen.changed(places, **counts), model, data, out, workers, command)
+    chosen = chosen.changed(places, **counts)
+    for ending in ENDINGS:
+        writable(out / f"{chosen.name}{ending}", "--out")
+    result = comparison.compare(chosen, model, data, out, workers, command)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:

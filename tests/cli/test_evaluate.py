@@ -22,7 +22,6 @@ def compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
     def fake(plan: Plan, model: str, data: Path, out: Path, workers: int, command: str) -> dict[str, Any]:
         calls.append((plan, model, data, out, workers, command))
-        out.mkdir(parents=True)
         (out / f"{plan.name}.txt").write_text("a table\n", encoding="utf-8")
         return {"rows": []}
 
@@ -59,6 +58,7 @@ def test_methods_are_compared_without_a_plan(run: Run, compared: list[Any]) -> N
 def test_some_methods_of_a_plan(run: Run, compared: list[Any]) -> None:
     assert run("evaluate", "--plan", "some.toml", "--only", "AR").exit_code == 0
     assert dict(compared[0][0].methods) == {"AR": "cloud"}
+    assert compared[0][0].name == "some.only-AR"  # the whole plan's files stay
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,10 @@ def test_some_methods_of_a_plan(run: Run, compared: list[Any]) -> None:
         (["--method", "cloud", "--method", "cloud"], "'cloud' is given twice"),
         (["--method", "cloud:rate"], "'rate' is no parameter"),
         (["--method", "cloud", "--prompts", "0"], "--prompts"),
+        (["--method", "cloud", "--prompts", "99999999999999999999"], "prompts is 99999999999999999999: give at most"),
+        (["--method", "cloud", "--seeds", "99999999999999999999"], "seeds is 99999999999999999999: give at most"),
+        (["--method", " =cloud"], "the label '' is blank"),
+        (["--method", "A\nR=cloud"], "cannot stand in a table"),
     ],
 )
 def test_a_comparison_names_mistakes(run: Run, compared: list[Any], words: list[str], said: str) -> None:
@@ -78,6 +82,45 @@ def test_a_comparison_names_mistakes(run: Run, compared: list[Any], words: list[
     assert result.exit_code == 2
     assert said in sentence(result)
     assert not compared
+
+
+@pytest.mark.parametrize("taken", [".txt", ".png"])
+def test_a_place_that_cannot_be_written_is_told_before_drawing(
+    run: Run, compared: list[Any], tmp_path: Path, taken: str
+) -> None:
+    (tmp_path / "there" / f"some{taken}").mkdir(parents=True)
+    result = run("evaluate", "--plan", "some.toml", "--out", "there")
+    assert result.exit_code == 2
+    assert f"cannot write there/some{taken}" in (said := sentence(result))
+    assert "--out" in said
+    assert not compared
+
+
+def test_a_place_below_a_file_is_told_before_drawing(run: Run, compared: list[Any]) -> None:
+    result = run("evaluate", "--plan", "some.toml", "--out", "some.toml/there")
+    assert result.exit_code == 2
+    assert "--out" in sentence(result)
+    assert not compared
+
+
+def test_pictures_without_a_metric_for_them_are_refused(run: Run, tmp_path: Path) -> None:
+    result = run("evaluate", "--method", "cloud", "--pictures", tmp_path)
+    assert result.exit_code == 2
+    assert "no metric would look at metrics.pictures (--pictures)" in sentence(result)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("relaxatoin", "there is no verb 'relaxatoin': do you mean 'relaxation'? the verbs are compare, "),
+        ("mine", "a plan is given as --plan FILE"),
+        ("mine.toml", "'mine.toml' is no verb: if it is a plan, write --plan before it"),
+    ],
+)
+def test_a_word_that_is_no_verb_gets_a_hint(run: Run, word: str, said: str) -> None:
+    result = run("evaluate", word, "--prompts", 5)
+    assert result.exit_code == 2
+    assert said in sentence(result)
 
 
 def test_a_policy_that_is_not_there_is_one_sentence(run: Run) -> None:
@@ -141,6 +184,9 @@ def test_a_rule_s_cost_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
         "entropy, TV and filter: 0.160% of the pass; the paper says 0.17%",
     ]
     assert "there is no shape 'huge'" in sentence(run("evaluate", "rule-cost", "--shape", "huge"))
+    refused = run("evaluate", "rule-cost", "--device", "foo")
+    assert "there is no device 'foo'" in sentence(refused)
+    assert refused.exit_code == 2
 
 
 def test_the_tail_of_a_graph_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,3 +214,4 @@ def test_help_lists_the_verbs(run: Run) -> None:
         shown = run(*words)
         for verb in ("compare", "model", "relaxation", "rule-cost", "in-graph"):
             assert verb in shown.stdout + shown.stderr
+        assert "evaluate compare --help" in " ".join((shown.stdout + shown.stderr).split())

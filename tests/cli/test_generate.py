@@ -167,6 +167,7 @@ def test_rules_are_written_with_their_parameters() -> None:
         (["--guidance", "-2"], "guidance is -2"),
         (["--guidance", "2"], "guidance is 2"),
         (["--rule", "mercy"], "no acceptance rule 'mercy'"),
+        (["--rule", "csd", "--policy", "jd"], "under the policy 'jd' no rule judges"),
         (["--rule", "csd:lam"], "'lam' is no parameter"),
         (["--rule", "csd:lam=x"], "'lam=x' is no parameter"),
         (["--out", "apple.jpg"], "apple.jpg does not end in .png"),

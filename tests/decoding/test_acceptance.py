@@ -56,7 +56,10 @@ def test_parameters_come_as_the_wire_has_them() -> None:
         ("csd", {"lam": True}, "csd: lam is True"),
         ("addition", {"epsilon": 2}, "addition: epsilon is 2"),
         ("amplify", {"factor": 0.9}, "amplify: factor is 0.9"),
-        ("gsd", {"group": 0}, "gsd: group is 0, but must be a whole number of at least 1"),
+        ("gsd", {"group": 0}, "gsd: group is 0, but must be a whole number from 1 to 1000000"),
+        ("gsd", {"group": 1e30}, "gsd: group is 1e+30"),
+        ("gsd", {"group": 10**400}, "gsd: group is 1000"),
+        ("cool", {"weight": float("inf")}, "cool: weight is inf"),
         ("gsd", {"group": 2.5}, "gsd: group is 2.5"),
         ("cool", {"weight": 0.5}, "cool: weight is 0.5"),
         ("cool", {"decay": 1.5}, "cool: decay is 1.5"),
@@ -69,7 +72,10 @@ def test_what_is_wrong_is_named(name: str, parameters: dict[str, Any], message: 
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(("name", "bad"), [("lantern", {"k": 0}), ("lantern", {"delta": 2}), ("lantern++", {"lam": 0})])
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [("lantern", {"k": 0}), ("lantern++", {"k": 1e7}), ("lantern", {"delta": 2}), ("lantern++", {"lam": 0})],
+)
 def test_what_is_wrong_with_a_neighbourhood_is_named(name: str, bad: dict[str, float]) -> None:
     with pytest.raises(RuleError, match=next(iter(bad))):
         create(name, bad, CODEBOOK)

@@ -38,6 +38,7 @@ def test_parameters_come_as_the_wire_has_them() -> None:
         ("sjd", {"window": 1.5}, r"sjd: window is 1\.5"),
         ("sjd", {"window": float("nan")}, "sjd: window is nan"),
         ("sjd", {"window": float("inf")}, "sjd: window is inf"),
+        ("sjd", {"window": 10**400}, "sjd: window is 10"),
         ("sjd", {"window": "wide"}, "sjd: window is 'wide'"),
         ("sjd", {"init": "right"}, "sjd: init is 'right': the known ones are uniform-onehot, left, uniform"),
         ("sjd", {"init": 3.0}, r"sjd: init is 3\.0"),

@@ -35,6 +35,7 @@ def test_every_policy_is_known_by_its_name() -> None:
 def test_parameters_go_through_and_none_means_the_default() -> None:
     assert policies.create("speculative", gamma=7) == SpeculativePolicy(7)
     assert policies.create("ciar", tau=None, rate=0.2, statistic="entropy") == CiarPolicy("entropy", rate=0.2)
+    assert policies.create("ciar", tau=np.inf) == CiarPolicy(tau=np.inf)  # asks nothing
     assert policies.create("device", tau=None) == POLICIES["device"]()
 
 
@@ -47,7 +48,13 @@ def test_parameters_go_through_and_none_means_the_default() -> None:
         ("code", {"share": 1.0}, r"share is 1\.0: give what the cloud draws first, at least 0 and below 1"),
         ("code", {"share": float("nan")}, r"share is nan"),
         ("code", {"rate": 0.3}, r"the policy 'code' has no parameter 'rate': leave it out, the policy takes share"),
-        ("speculative", {"gamma": 0}, r"gamma is 0: give .* at least 1"),
+        ("speculative", {"gamma": 0}, r"gamma is 0: give .* a whole number from 1 to 256"),
+        ("speculative", {"gamma": 257}, r"gamma is 257"),
+        ("speculative", {"gamma": 1.5}, r"gamma is 1\.5"),
+        ("speculative", {"gamma": float("nan")}, r"gamma is nan"),
+        ("speculative", {"gamma": "abc"}, r"gamma is 'abc'"),
+        ("speculative", {"gamma": True}, r"gamma is True"),
+        ("code", {"share": "much"}, r"share is 'much'"),
         ("sjd", {"window": 0}, r"sjd: window is 0: give a whole number from 1 to 256"),
         ("sjd", {"init": "right"}, r"sjd: init is 'right': the known ones are uniform-onehot, left, uniform"),
         ("jd", {"coupling": "maximal"}, r"jd: coupling is 'maximal': the known ones are none, common"),
@@ -60,6 +67,9 @@ def test_parameters_go_through_and_none_means_the_default() -> None:
         ("ciar", {"tau": float("nan")}, r"tau is nan"),
         ("ciar", {"rate": 1.1}, r"rate is 1\.1: give a share from 0"),
         ("ciar", {"eta": -1.0}, r"eta is -1\.0"),
+        ("ciar", {"eta": float("inf")}, r"eta is inf: give a finite number"),
+        ("ciar", {"tau": "low"}, r"tau is 'low'"),
+        ("ciar", {"rate": "much"}, r"rate is 'much': give a share"),
         ("ciar", {"statistic": "mood"}, r"there is no statistic 'mood': the known ones are interval"),
     ],
 )
@@ -102,6 +112,10 @@ def test_code_streams_the_floor_of_its_share(share: float, total: int, first: in
     assert policy.streamed(total) == first
     judge = policy.judge(replace(INFO, image_tokens=total))
     assert [judge(evidence(0.5, n)).ask for n in range(total)] == [n < first for n in range(total)]
+
+
+def test_where_a_rule_judges() -> None:
+    assert {name for name, policy in POLICIES.items() if policy.ruled} == {"sjd", "eagle2", "speculative", "ciar"}
 
 
 def test_what_streams_and_what_asks() -> None:

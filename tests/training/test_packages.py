@@ -128,6 +128,12 @@ def test_sprites_are_rendered_once_for_every_style(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sprite_files, "icons", of)
     assert sprite_files.build(tmp_path) == tmp_path / "sprites.npz"
     assert [file.name for file in tmp_path.iterdir()] == ["sprites.npz"]
+    whole = (tmp_path / "sprites.npz").read_bytes()
+    for content in (b"", whole[:-50], b"garbage"):
+        (tmp_path / "sprites.npz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"sprites\.npz is damaged: delete it and run `pixdraft train data` again"):
+            sprite_files.load(tmp_path)
+    (tmp_path / "sprites.npz").write_bytes(whole)
     loaded = sprite_files.load(tmp_path)
     assert loaded.names == ("cat", "dog")
     for channel, style in enumerate(STYLES):

@@ -14,12 +14,11 @@ from pixdraft.trials import compare as module
 from pixdraft.trials import draw_many, judging
 from pixdraft.trials.compare import SEED_STEP, compare, papers, relate
 from pixdraft.trials.draw_many import Shard
-from pixdraft.trials.judging import SCENES, THROUGH
 from pixdraft.trials.local_metrics import LocalError
 from pixdraft.trials.methods import MethodError, parse
-from pixdraft.trials.plan import Local, Plan
+from pixdraft.trials.plan import SCENES, THROUGH, Local, Plan, PlanError
 from pixdraft.trials.quality import FeatureMetric, Pictures
-from pixdraft.trials.reports import notes
+from pixdraft.trials.reports import ENDINGS, notes
 
 METHODS = {
     "AR": "cloud",
@@ -70,9 +69,7 @@ def test_a_comparison_leaves_a_table_rows_and_a_plot(model: str, tmp_path: Path,
     out = tmp_path / "new" / "out"
     result = compare(PLAN, model, tmp_path, out, 1, "pixdraft evaluate --plan tiny-plan.toml")
     assert sorted(drawn) == sorted(["cloud 4", "sjd 4", "sjd-csd 4", "ciar 4"] * 2)  # equal methods once, two seeds
-    assert sorted(file.name for file in out.iterdir()) == [
-        f"tiny-plan{ending}" for ending in (".json", ".md", ".png", ".rows.jsonl", ".txt")
-    ]
+    assert sorted(file.name for file in out.iterdir()) == [f"tiny-plan{ending}" for ending in sorted(ENDINGS)]
     assert json.loads((out / "tiny-plan.json").read_text(encoding="utf-8")) == json.loads(json.dumps(result))
     rows = {row["method"]: row for row in result["rows"]}
     assert list(rows) == list(METHODS)
@@ -112,10 +109,15 @@ def test_a_comparison_goes_on_and_shares_pictures(model: str, tmp_path: Path, dr
 
 
 def test_few_pictures_have_a_table_without_distances(model: str, tmp_path: Path, drawn: list[str]) -> None:
-    result = compare(Plan("few", {"AR": "cloud"}, prompts=2), model, tmp_path, tmp_path / "out", 1, "")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "few.png").write_bytes(b"of an older run")
+    result = compare(Plan("few", {"AR": "cloud"}, prompts=2), model, tmp_path, out, 1, "")
     assert "frechet" not in result["rows"][0]
-    assert not (tmp_path / "out" / "few.png").exists()
-    assert "Frechet" not in (tmp_path / "out" / "few.txt").read_text(encoding="utf-8")
+    assert not (out / "few.png").exists()
+    words = (out / "few.txt").read_text(encoding="utf-8")
+    assert "Frechet" not in words
+    assert "Too few pictures a method (2): distance, precision, recall and the plot are left out below 4" in words
 
 
 @pytest.mark.parametrize("text", ["telepathy", "ciar:mood=good", "sjd + kindness"])
@@ -128,9 +130,17 @@ def test_what_cannot_run_is_refused_before_any_work(text: str, model: str, tmp_p
 
 
 def test_a_missing_metric_is_refused_before_any_work(model: str, tmp_path: Path) -> None:
-    plan = Plan("bad", {"AR": "cloud"}, prompts=2, metrics=Local(pictures=tmp_path))
+    plan = Plan("bad", {"AR": "cloud"}, prompts=2, captions=Path("some.txt"), metrics=Local(pictures=tmp_path))
     with pytest.raises(LocalError, match="holds no"):
         compare(plan, model, tmp_path, tmp_path / "out", 1, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pictures_without_a_use_are_refused_before_any_work(model: str, tmp_path: Path, drawn: list[str]) -> None:
+    plan = Plan("bad", {"AR": "cloud"}, prompts=2, metrics=Local(pictures=tmp_path))
+    with pytest.raises(PlanError, match="no metric would look at"):
+        compare(plan, model, tmp_path, tmp_path / "out", 1, "")
+    assert drawn == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -182,3 +192,4 @@ def test_the_table_says_what_to_bear_in_mind(pictures: int, workers: int, said: 
 
 def test_without_distances_few_pictures_are_enough() -> None:
     assert notes({"rows": [{"steps": 1.0}], "pictures": 8}) == []
+    assert notes({"rows": [{"steps": 1.0}], "pictures": 2, "metrics": [{"metric": "clip"}]}) == []

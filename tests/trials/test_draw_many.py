@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,13 @@ from pixdraft.cloud_stub.local_link import LocalCloud
 from pixdraft.models.registry import load_target
 from pixdraft.protocol.frames import Rule, Sampling
 from pixdraft.runtime.backends.torch_backend import load_draft
+from pixdraft.runtime.lock import hold
 from pixdraft.runtime.picture import Decision
 from pixdraft.runtime.policies import CiarPolicy, SpeculativePolicy
 from pixdraft.runtime.request import DrawRequest
 from pixdraft.runtime.session import DeviceSession
-from pixdraft.trials.draw_many import Method, Shard, draw_all, draw_many
+from pixdraft.trials.draw_many import Method, draw_all, draw_many
+from pixdraft.trials.shards import Shard
 from tiny import Networks, networks, write_folder
 
 module = importlib.import_module("pixdraft.trials.draw_many")
@@ -161,6 +165,98 @@ def test_methods_take_turns(model: str, tmp_path: Path, shards: list[str], monke
     alone = draw_many(model, device, PROMPTS[:3], SEEDS[:3], tmp_path, workers=1)
     assert len(shards) == 4
     np.testing.assert_array_equal(both[1].tokens, alone.tokens)
+
+
+def test_a_stop_within_a_shard_keeps_what_is_drawn(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw, asked = DeviceSession.draw, []
+
+    async def until(self: DeviceSession, request: DrawRequest, progress: Any = None) -> Any:
+        asked.append(request.seed)
+        if asked == [0, 1, 2]:
+            raise KeyboardInterrupt
+        return await draw(self, request, progress)
+
+    monkeypatch.setattr(DeviceSession, "draw", until)
+    with pytest.raises(KeyboardInterrupt):
+        draw_many(model, CIAR, PROMPTS, SEEDS, tmp_path, workers=1)
+    resumed = draw_many(model, CIAR, PROMPTS, SEEDS, tmp_path, workers=1)
+    assert asked == [0, 1, 2, 2, 3, 4]
+    assert len(resumed.rows) == 5
+    whole = draw_many(model, CIAR, PROMPTS, SEEDS, tmp_path / "whole", workers=1)
+    np.testing.assert_array_equal(resumed.tokens, whole.tokens)
+    np.testing.assert_array_equal(resumed.pixels, whole.pixels)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such lock there")
+def test_two_cannot_draw_into_one_folder(model: str, tmp_path: Path) -> None:
+    draw_many(model, CIAR, PROMPTS[:2], SEEDS[:2], tmp_path, workers=1)
+    with hold(tmp_path / ".lock", RuntimeError()):
+        with pytest.raises(ValueError, match=r"another process draws into .*: wait for it, or take another folder"):
+            draw_many(model, CIAR, PROMPTS, SEEDS, tmp_path, workers=1)
+        assert len(draw_many(model, CIAR, PROMPTS[:2], SEEDS[:2], tmp_path, workers=1).rows) == 2
+
+
+def test_fewer_prompts_take_nothing_away(model: str, tmp_path: Path) -> None:
+    whole = draw_many(model, CIAR, PROMPTS, SEEDS, tmp_path, workers=1)
+    held = (tmp_path / "ciar" / "0000.npz").read_bytes()
+    part = Shard(model, CIAR, PROMPTS[:2], SEEDS[:2], tmp_path / "ciar" / "0000.npz")
+    few = part.read()
+    assert few is not None
+    part.write(few)
+    assert (tmp_path / "ciar" / "0000.npz").read_bytes() == held
+    np.testing.assert_array_equal(few.tokens, whole.tokens[:2])
+
+
+def _without(file: Path, **changed: Any) -> None:
+    with np.load(file) as kept:
+        arrays = {name: kept[name] for name in kept}
+    np.savez(file, **{name: value for name, value in (arrays | changed).items() if value is not None})
+
+
+DAMAGE: dict[str, Any] = {
+    "empty": lambda file: file.write_bytes(b""),
+    "cut off": lambda file: file.write_bytes(file.read_bytes()[:-100]),
+    "garbage": lambda file: file.write_bytes(b"garbage" * 99),
+    "no rows": lambda file: _without(file, rows=None),
+    "rows that are none": lambda file: _without(file, rows=np.array("{]")),
+    "rows of numbers": lambda file: _without(file, rows=np.array("[1, 2, 3, 4, 5]")),
+    "fewer rows": lambda file: _without(file, rows=np.array("[]")),
+    "asked for nothing": lambda file: _without(file, asked=np.array("[]")),
+    "other pixels": lambda file: _without(file, pixels=np.zeros((5, 2, 8, 3), np.uint8)),
+    "fewer tokens": lambda file: _without(file, tokens=np.zeros((4, 16), np.int64)),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_file_is_named(model: str, tmp_path: Path, what: str) -> None:
+    draw_many(model, CIAR, PROMPTS, SEEDS, tmp_path, workers=1)
+    file = tmp_path / "ciar" / "0000.npz"
+    DAMAGE[what](file)
+    held = file.read_bytes()
+    with pytest.raises(ValueError, match=r"0000\.npz is damaged .*: delete it, and its pictures are drawn anew"):
+        draw_many(model, CIAR, PROMPTS, SEEDS, tmp_path, workers=1)
+    assert file.read_bytes() == held
+    file.unlink()
+    assert len(draw_many(model, CIAR, PROMPTS, SEEDS, tmp_path, workers=1).rows) == 5
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b'{"model"'])
+def test_a_damaged_description(model: str, tmp_path: Path, content: bytes) -> None:
+    draw_many(model, CIAR, PROMPTS[:1], SEEDS[:1], tmp_path, workers=1)
+    (tmp_path / "ciar" / "job.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"job\.json is damaged: delete .*ciar, and its pictures are drawn anew"):
+        draw_many(model, CIAR, PROMPTS[:1], SEEDS[:1], tmp_path, workers=1)
+    (tmp_path / "ciar" / "0000.npz").unlink()
+    assert len(draw_many(model, CIAR, PROMPTS[:1], SEEDS[:1], tmp_path, workers=1).rows) == 1
+
+
+def test_it_is_known_how_many_drew_at_once(model: str, tmp_path: Path) -> None:
+    draw_many(model, CIAR, PROMPTS[:1], SEEDS[:1], tmp_path, workers=1)
+    with np.load(tmp_path / "ciar" / "0000.npz") as kept:
+        assert json.loads(str(kept["asked"])) == [[PROMPTS[0], 0]]
+        assert kept["workers"] == 1
+    _without(tmp_path / "ciar" / "0000.npz", workers=np.array(2))
+    assert draw_many(model, CIAR, PROMPTS[:1], SEEDS[:1], tmp_path, workers=1).workers == 2
 
 
 @pytest.mark.slow

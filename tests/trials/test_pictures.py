@@ -73,6 +73,17 @@ def test_a_judge_s_features_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("coloured")
+@pytest.mark.parametrize("content", [b"", b"garbage"])
+def test_features_that_cannot_be_read_are_made_again(tmp_path: Path, content: bytes) -> None:
+    first = Judge(tmp_path, reference=10)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(content)
+    again = Judge(tmp_path, reference=10)
+    np.testing.assert_array_equal(again.gallery, first.gallery)
+    assert len(file.read_bytes()) > 100
+
+
+@pytest.mark.usefixtures("coloured")
 def test_rendered_scenes_are_the_floor(tmp_path: Path) -> None:
     judge = Judge(tmp_path, reference=60)
     floor = judge.floor(60)

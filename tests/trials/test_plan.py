@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pixdraft.trials.methods import MethodError
-from pixdraft.trials.plan import Local, Plan, PlanError, read
+from pixdraft.trials.plan import LONGEST, MOST, RESERVED, Local, Plan, PlanError, read
 from repository import ROOT
 
 SHIPPED = sorted((ROOT / "benchmarks" / "plans").glob("*.toml"))
@@ -71,6 +70,15 @@ def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
         (("[methods]", "[methods"), "cannot be read as a plan"),
         (("[methods]", "[other]"), "there is no field 'other'"),
         (('AR = "cloud"', ""), "baseline is 'AR'"),
+        (("prompts = 30", "prompts = 99999999999999999999"), "prompts is 99999999999999999999: give at most 100,000"),
+        (("seeds = 2", f"seeds = {'9' * 5000}"), "cannot be read as a plan"),
+        (("seeds = 2", "seeds = 4000"), "prompts times seeds is 120,000 pictures a method: lower one"),
+        (('"Two of them"', r'"Two\nof them"'), "title is 'Two.*leave out line ends"),
+        (('"Two of them"', r'"\u001b[2J"'), "title is .*leave out line ends and control characters"),
+        (('"SJD, left"', '" "'), "the label ' ' is blank: give the method 'sjd:init=left' a name"),
+        (('"SJD, left"', '""'), "the label '' is blank"),
+        (('"SJD, left"', r'"S\tJD"'), "the label .* cannot stand in a table"),
+        (('"SJD, left"', r'"S\u2028JD"'), "the label .* cannot stand in a table"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, change: tuple[str, str], words: str) -> None:
@@ -84,6 +92,38 @@ def test_a_method_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read(written(tmp_path, TEXT.replace("sjd:init=left", "sjd init")))
 
 
+def test_an_empty_method_is_named_by_its_label(tmp_path: Path) -> None:
+    with pytest.raises(MethodError, match="two: the method 'SJD, left' cannot be read: '' is no method"):
+        read(written(tmp_path, TEXT.replace("sjd:init=left", "")))
+
+
+def test_a_label_fits_the_table() -> None:
+    assert Plan("long", {"x" * LONGEST: "cloud"}).methods
+    with pytest.raises(PlanError, match="has 61 characters: take at most 60, as LABEL=METHOD for --method"):
+        Plan("long", {"x" * (LONGEST + 1): "cloud"})
+
+
+@pytest.mark.parametrize("label", [*RESERVED, f" {RESERVED[0]}"])
+def test_a_label_is_none_of_the_table_s_own_lines(label: str) -> None:
+    with pytest.raises(PlanError, match="is the table's own"):
+        Plan("own", {"AR": "cloud", label: "sjd"})
+
+
+def test_as_many_pictures_as_there_may_be() -> None:
+    assert Plan("many", {"AR": "cloud"}, prompts=MOST // 2, seeds=2).prompts
+    with pytest.raises(PlanError, match="seeds is 100001"):
+        Plan("many", {"AR": "cloud"}, prompts=1, seeds=MOST + 1)
+
+
+def test_a_file_that_gives_no_name_is_told_how_to(tmp_path: Path) -> None:
+    file = tmp_path / "my plan.toml"
+    file.write_text(TEXT, encoding="utf-8")
+    with pytest.raises(PlanError, match='rename it, or give name = "my-plan" in the plan'):
+        read(file)
+    file.write_text(f'name = "my-plan"\n{TEXT}', encoding="utf-8")
+    assert read(file).name == "my-plan"
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"gone\.toml cannot be read as a plan"):
         read(tmp_path / "gone.toml")
@@ -95,15 +135,26 @@ def test_no_method_is_no_plan() -> None:
 
 
 def test_inception_over_captions_needs_pictures() -> None:
-    some: dict[str, Any] = {"methods": {"AR": "cloud"}, "captions": Path("coco.json")}
+    plan = Plan("coco", {"AR": "cloud"}, captions=Path("coco.json"), metrics=Local(inception=Path("w.pth")))
     with pytest.raises(PlanError, match=r"give metrics\.pictures"):
-        Plan("coco", **some, metrics=Local(inception=Path("w.pth")))
-    assert Plan("coco", **some, metrics=Local(inception=Path("w.pth"), pictures=Path("val"))).captions
+        plan.check_pictures()
+    plan.changed({"pictures": Path("val")}).check_pictures()  # a flag may bring what the file lacks
 
 
-def test_some_methods_of_a_plan_keep_its_baseline(tmp_path: Path) -> None:
-    plan = Plan("three", {"AR": "cloud", "JD": "jd", "SJD": "sjd"})
-    assert dict(plan.only(["SJD"]).methods) == {"AR": "cloud", "SJD": "sjd"}
+def test_pictures_that_nothing_would_look_at_are_refused() -> None:
+    plan = Plan("mine", {"AR": "cloud"}, metrics=Local(clip=Path("clip"), pictures=Path("val")))
+    with pytest.raises(PlanError, match=r"no metric would look at metrics\.pictures"):
+        plan.check_pictures()
+    plan.changed({"inception": Path("w.pth")}).check_pictures()
+    plan.changed({}, captions=Path("coco.json")).check_pictures()
+
+
+def test_some_methods_of_a_plan_keep_its_baseline_and_its_files() -> None:
+    plan = Plan("three", {"AR": "cloud", "JD": "jd", "SJD, 1/2": "sjd"})
+    some = plan.only(["SJD, 1/2"])
+    assert dict(some.methods) == {"AR": "cloud", "SJD, 1/2": "sjd"}
+    assert some.name == "three.only-SJD-1-2"
+    assert plan.only(["JD", "AR"]).name == "three.only-JD_AR"
     with pytest.raises(PlanError, match="there is no method 'XD': take some of AR, JD, SJD"):
         plan.only(["XD"])
 
@@ -115,7 +166,7 @@ def test_flags_go_over_the_plan() -> None:
 
 
 def test_plans_ship() -> None:
-    assert {file.stem for file in SHIPPED} == {"csd", "draft-free", "drafted", "collaborative"}
+    assert {file.stem for file in SHIPPED} == {"csd", "coupled", "draft-free", "drafted", "collaborative"}
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)

@@ -79,3 +79,17 @@ def test_a_device_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="the device 'cuda' is not there: take cpu"):
         setting("B", 16, 1, "cuda", "float32")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert setting("B", 16, 1, "cuda:1", "float32").device == "cuda:1"
+    with pytest.raises(ValueError, match="the device 'cuda:2' is not there"):
+        setting("B", 16, 1, "cuda:2", "float32")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="the device 'mps' is not there: take cpu"):
+        setting("B", 16, 1, "mps", "float32")
+
+
+@pytest.mark.parametrize("device", ["foo", "meta", "cuda:", "cuda:x", "cpu:0", "cuda0", ""])
+def test_a_device_of_no_known_kind_is_named(device: str) -> None:
+    with pytest.raises(ValueError, match=f"there is no device '{device}': the known ones are cpu, cuda, cuda:N, mps"):
+        setting("B", 16, 1, device, "float32")
