@@ -74,7 +74,10 @@ def notes(result: Mapping[str, Any]) -> list[str]:
             f"{NEIGHBOURS + 1}, and mean little below {FEW}."
         )
     if (workers := result.get("workers", 1)) > 1:
-        said.append(f"{workers} processes drew at once and shared the cores: to compare times, delete them and draw with --workers 1.")
+        said.append(
+            f"{workers} processes drew at once and shared the cores: to compare times, delete what they drew, and draw "
+            "with --workers 1."
+        )
     return said
 
 
