@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from pixdraft.trials import compare as module
 from pixdraft.trials import draw_many, judging
 from pixdraft.trials.compare import SEED_STEP, compare, papers, relate
-from pixdraft.trials.draw_many import Shard
 from pixdraft.trials.local_metrics import LocalError
 from pixdraft.trials.methods import MethodError, parse
 from pixdraft.trials.plan import SCENES, THROUGH, Local, Plan, PlanError
 from pixdraft.trials.quality import FeatureMetric, Pictures
 from pixdraft.trials.reports import ENDINGS, notes
+from pixdraft.trials.shards import Shard
 
 METHODS = {
     "AR": "cloud",

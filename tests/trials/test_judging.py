@@ -12,9 +12,9 @@ from PIL import Image
 
 from pixdraft.training import sprites as sprite_files
 from pixdraft.trials import judging, local_metrics, pictures
-from pixdraft.trials.judging import SCENES, THROUGH, Judging
+from pixdraft.trials.judging import Judging
 from pixdraft.trials.pictures import Judge, prompts
-from pixdraft.trials.plan import Local, Plan
+from pixdraft.trials.plan import SCENES, THROUGH, Local, Plan
 from pixdraft.trials.quality import FeatureMetric, PackagedMetric
 from tiny import fake_sprites
 

@@ -17,9 +17,10 @@ from pixdraft.training import sprites as sprite_files
 from pixdraft.training.packages import STYLES
 from pixdraft.training.sprites import Sprites, held_out_names
 from pixdraft.trials import guidance, pictures
-from pixdraft.trials.draw_many import Drawn, Method
+from pixdraft.trials.draw_many import Method
 from pixdraft.trials.features import FeatureError, Features
 from pixdraft.trials.pictures import GALLERY_VIEWS, Judge, prompts
+from pixdraft.trials.shards import Drawn
 from pixdraft.trials.sheets import sheet
 from rows import counted
 from tiny import Networks
