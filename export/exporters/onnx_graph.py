@@ -56,7 +56,7 @@ class RuntimeGraph(nn.Module):
     """`DraftGraph` for ONNX Runtime; its linear layers have the same names.
 
     Args:
-        graph: the draft; parameters are shared, but for the radius's, which are negated.
+        graph: the draft; parameters are shared, but for the first layer of the risk head.
     """
 
     cosine: Tensor
@@ -72,14 +72,10 @@ class RuntimeGraph(nn.Module):
             self.layers = copy.deepcopy(graph.layers)
             for layer in cast("list[TransformerBlock]", self.layers):
                 _widen(layer.attention, self.width)
-        self.message = graph.message
+        self.radius, self.message = graph.radius, graph.message
         # The graph has sum p ln p at hand, which is minus the entropy.
         self.risk = copy.deepcopy(graph.risk)
         self.risk.down.weight.data[:, -2].neg_()
-        # softplus(z) = -log(sigmoid(-z)), and Softplus is the slowest operator of all: one value at a time.
-        self.radius = copy.deepcopy(graph.radius)
-        for parameter in self.radius.parameters():
-            parameter.data.neg_()
         for name, part in zip(("cosine", "sine"), graph.freqs.unbind(-1), strict=True):
             self.register_buffer(name, F.pad(part, (0, (self.width - width) // 2)).contiguous(), persistent=False)
 
@@ -113,9 +109,11 @@ class RuntimeGraph(nn.Module):
         center = self.output(feature)
         below = torch.log_softmax(center, -1)
         p = below.exp()
-        shrink = torch.sigmoid(self.radius(feature))
-        risk, message = self._risk(feature, below, p), self._message(feature, p, shrink)
-        return (center, -shrink.log(), feature, risk, message, *present)
+        # softplus by its parts: Softplus is the slowest operator of all, one value at a time, and Sigmoid, whose error
+        # is one of 1e-7 whatever the result, gives 0 from a radius of 17 on, where this goes to 88.
+        growth = 1 + self.radius(feature).exp()
+        risk, message = self._risk(feature, below, p), self._message(feature, p, growth.reciprocal())
+        return (center, growth.log(), feature, risk, message, *present)
 
     def _risk(self, feature: Tensor, below: Tensor, p: Tensor) -> Tensor:
         """`models.inter_head.RiskHead` of ln p and p."""
@@ -123,14 +121,14 @@ class RuntimeGraph(nn.Module):
         return torch.sigmoid(self.risk.up(F.silu(self.risk.down(seen)))).squeeze(-1)
 
     def _message(self, feature: Tensor, p: Tensor, shrink: Tensor) -> Tensor:
-        """`export.graph.Message` of e^-radius = s: the bounds are p s / (1 - p (1 - s)) and p / (s + p (1 - s)).
+        """`export.graph.Message` of e^-radius: sigmoid(a - r) = p e^-r / (p e^-r + 1 - p), a = ln(p / (1 - p)).
 
         `fuse` spends ten operators on the digits of 1 - p, which are lost here below 1e-7: nothing in a bound, unless
-        the radius is above 10. And the device takes U from centre and radius, not from these.
+        the radius is above 10. And the device takes U from centre and radius, not from these. Where p is 1, each bound
+        is a number over itself: no sum here may take from p what it must keep.
         """
-        shrunk = p * shrink
-        lost = p - shrunk
-        bounds = torch.cat([shrunk / (1 - lost), p / (shrink + lost)], dim=-1)
+        shrunk, others = p * shrink, 1 - p
+        bounds = torch.cat([shrunk / (shrunk + others), p / (p + others * shrink)], dim=-1)
         return F.silu(self.message.feature(feature) + self.message.bounds(bounds))
 
 
@@ -220,7 +218,7 @@ def _converted(
 
 
 def _forget_unused(model: onnx.ModelProto) -> None:
-    """Leave out results that nobody takes: the shapes told of those never computed are none that an engine may see."""
+    """Leave out results that nobody takes: an engine would hold the made-up shapes of `_added` against its own."""
     graph = model.graph
     used = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
     for node in graph.node:
