@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pixdraft.decoding.rule import MOST_CODES, Rule, RuleError, Tokens, at, block, norm_positive, quotient, require
+from pixdraft.decoding.rule import MOST_NEIGHBOURS, Rule, RuleError, Tokens, at, block, norm_positive, quotient, require
 from pixdraft.decoding.sampling import Floats, keep_top
 
 
@@ -67,7 +67,7 @@ class GSD(Rule):
     name: ClassVar[str] = "gsd"
 
     def __post_init__(self) -> None:
-        require(self, "group", 1, MOST_CODES, whole=True)
+        require(self, "group", 1, MOST_NEIGHBOURS, whole=True)
         require(self, "distance", 0.0)
         require(self, "gap", 0.0, 1.0)
         object.__setattr__(self, "group", int(self.group))
@@ -110,7 +110,7 @@ class _Neighbourhood(Rule):
     needs_codebook: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require(self, "k", 1, MOST_CODES, whole=True)
+        require(self, "k", 1, MOST_NEIGHBOURS, whole=True)
         object.__setattr__(self, "k", int(self.k))
         object.__setattr__(self, "codebook", _checked(self, self.codebook))
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pixdraft.decoding.numbers import is_number, is_whole
 from pixdraft.decoding.sampling import Floats
 
 Tokens = NDArray[np.int64]
@@ -111,15 +112,14 @@ def norm_positive(difference: Floats, otherwise: Floats) -> Floats:
     return np.asarray(np.where(mass > 0, positive / np.where(mass > 0, mass, 1.0), otherwise), np.float64)
 
 
-MOST_CODES = 1_000_000.0  # that a rule looks at: more than any vocabulary has
+MOST_NEIGHBOURS = 1_000_000.0  # codes that a rule looks at beside one: more than any vocabulary has
 
 
 def require(rule: Rule, field: str, low: float, high: float = math.inf, whole: bool = False) -> None:
     """Raise RuleError unless a field of a rule is a number (a whole one, if asked) from `low` to `high`."""
     value: Any = getattr(rule, field)
-    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    fits = number and low <= value <= high and value < math.inf
-    if not fits or (whole and not float(value).is_integer()):
+    fits = is_number(value) and low <= value <= high and value < math.inf
+    if not fits or (whole and not is_whole(value, low, high)):
         kind = "a whole number" if whole else "a number"
         reach = f"of at least {low:g}" if math.isinf(high) else f"from {low:g} to {high:.7g}"
         raise RuleError(f"{rule.name}: {field} is {value!r:.64}, but must be {kind} {reach}")

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pixdraft.decoding.numbers import is_whole
+
 Floats = NDArray[np.float64]
 
 MOST = 1000.0  # of guidance and temperature: far beyond any use, and float32 logits stay finite
@@ -19,12 +21,6 @@ MOST_CODES = (1 << 31) - 1  # of a top-k: more than any vocabulary has, and ever
 _U = "u is outside [0, 1): give uniforms of the counter generator"
 _MASS = "p holds no mass, or NaN: give a distribution"
 _HEADS = (256, 4096)  # codes that a nucleus sorts at first: most are small, and sorting a vocabulary takes long
-
-
-def keeps(top_k: Any) -> bool:
-    """Whether this says how many codes to keep: a whole number from 0 (all) to 2**31 - 1; a whole float is one."""
-    number = isinstance(top_k, (int, float, np.integer)) and not isinstance(top_k, bool)
-    return number and 0 <= top_k <= MOST_CODES and float(top_k).is_integer()
 
 
 def check(temperature: float, top_k: int, top_p: float, guidance: float = 1.0) -> None:
@@ -36,7 +32,7 @@ def check(temperature: float, top_k: int, top_p: float, guidance: float = 1.0) -
     for field, value in (("guidance", guidance), ("temperature", temperature)):
         if not 0 <= value <= MOST:
             raise ValueError(f"{field} is {value!r}: it must be a number from 0 to {MOST:g}")
-    if not keeps(top_k):
+    if not is_whole(top_k, 0, MOST_CODES):
         raise ValueError(
             f"top_k is {top_k!r:.64}: it must be a whole number from 0 to {MOST_CODES}, where 0 keeps every code"
         )

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from pixdraft.decoding.coupling import COUPLINGS
 from pixdraft.decoding.nearest import advice
+from pixdraft.decoding.numbers import is_whole
 
 MAX_WINDOW = 256
 INITS = ("uniform-onehot", "left", "uniform")
@@ -35,8 +36,7 @@ class Strategy:
 
     def _whole(self, field: str, least: int, most: int) -> None:
         value: Any = getattr(self, field)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number and least <= value <= most and float(value).is_integer()):  # in this order: float() overflows
+        if not is_whole(value, least, most):
             raise StrategyError(f"{self.name}: {field} is {value!r:.64}: give a whole number from {least} to {most}")
         object.__setattr__(self, field, int(value))
 

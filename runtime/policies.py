@@ -10,13 +10,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from pixdraft.decoding import strategies
 from pixdraft.decoding.nearest import advice
+from pixdraft.decoding.numbers import is_number, is_whole
 from pixdraft.decoding.statistics import STATISTICS, Evidence
 from pixdraft.decoding.thresholds import Learner, ThresholdTable, Tracker, uniform
 from pixdraft.protocol.frames import Strategy
@@ -32,10 +32,6 @@ tail and keeps. A judged token needs no such care; a draft that is all alone dra
 def floor_share(share: float, total: int) -> int:
     """floor(share * total) as it is meant: 0.29 of 100 is 29, although the product is 28.999..."""
     return math.floor(share * total + 1e-9)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 class Judgement(NamedTuple):
@@ -196,7 +192,7 @@ class CodePolicy(Policy):
     share: float = 0.30
 
     def __post_init__(self) -> None:
-        if not (_number(self.share) and 0 <= self.share < 1):
+        if not (is_number(self.share) and 0 <= self.share < 1):
             raise RequestError(f"share is {self.share!r}: give what the cloud draws first, at least 0 and below 1")
 
     def streamed(self, image_tokens: int) -> int:
@@ -220,7 +216,7 @@ class SpeculativePolicy(Policy):
 
     def __post_init__(self) -> None:
         most = strategies.MAX_WINDOW  # a block is judged in one pass of the target, as a window is
-        if not (_number(self.gamma) and 1 <= self.gamma <= most and float(self.gamma).is_integer()):
+        if not is_whole(self.gamma, 1, most):
             raise RequestError(
                 f"gamma is {self.gamma!r:.64}: give the tokens of a block, a whole number from 1 to {most}"
             )
@@ -265,11 +261,11 @@ class CiarPolicy(Policy):
             raise RequestError(f"there is no statistic {self.statistic!r}: the known ones are {', '.join(STATISTICS)}")
         if self.tau is not None and self.rate is not None:
             raise RequestError("tau and rate are both given: give the threshold, or the share to ask, not both")
-        if self.tau is not None and not (_number(self.tau) and self.tau >= 0):
+        if self.tau is not None and not (is_number(self.tau) and self.tau >= 0):
             raise RequestError(f"tau is {self.tau!r}: give a threshold of at least 0, where 0 asks everything")
-        if self.rate is not None and not (_number(self.rate) and 0 <= self.rate <= 1):
+        if self.rate is not None and not (is_number(self.rate) and 0 <= self.rate <= 1):
             raise RequestError(f"rate is {self.rate!r}: give a share from 0 (ask never) to 1 (ask always)")
-        if not (_number(self.eta) and 0 <= self.eta < math.inf):
+        if not (is_number(self.eta) and 0 <= self.eta < math.inf):
             raise RequestError(f"eta is {self.eta!r}: give a finite number of at least 0, where 0 holds tau")
 
     def fitted(self, info: DraftInfo) -> CiarPolicy:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from pixdraft.decoding import acceptance, sampling
+from pixdraft.decoding.numbers import is_whole
 from pixdraft.protocol.frames import Rule, Sampling
 from pixdraft.runtime.backends import DraftInfo
 from pixdraft.runtime.errors import RequestError
@@ -53,7 +54,7 @@ class DrawRequest:
             raise RequestError("prompt is empty: say what to draw")
         if not 0 <= self.seed < 1 << 64:
             raise RequestError(f"seed is {self.seed}: give a whole number of at least 0 and below 2**64")
-        if not sampling.keeps(self.draft_top_k):
+        if not is_whole(self.draft_top_k, 0, sampling.MOST_CODES):
             raise RequestError(
                 f"draft_top_k is {self.draft_top_k!r:.64}: give a whole number from 1 to {sampling.MOST_CODES}, or 0 "
                 "to keep every code"

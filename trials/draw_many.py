@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pixdraft.runtime.files import check_writable
 from pixdraft.runtime.lock import hold
-from pixdraft.trials.shards import Drawn, Shard, claim, joined
+from pixdraft.trials.shards import Drawn, Shard, claim, count, joined
 
 if TYPE_CHECKING:
     from pixdraft.runtime.request import DrawRequest
 
 SHARD = 20
+LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def _draw_shard(shard: Shard) -> Shard:
     before = shard.read()
     parts = [] if before is None else [before]
     try:
-        for prompt, seed in list(zip(shard.prompts, shard.seeds, strict=True))[len(before.rows) if before else 0 :]:
+        for prompt, seed in islice(zip(shard.prompts, shard.seeds, strict=True), count(before), None):
             picture = asyncio.run(session.draw(shard.method.ask_for(prompt, seed)))
             parts.append(Drawn.of([picture], shard.workers))
     finally:
@@ -117,26 +119,19 @@ def draw_all(
             draws there.
     """
     busy = ValueError(f"another process draws into {folder}: wait for it, or take another folder with --data")
-    with ExitStack() as held:
-        shards = [_shards(model, method, prompts, seeds, folder / method.label, workers) for method in methods]
-        in_turn = [shard for together in zip(*shards, strict=True) for shard in together]
-        if any(_missing(shard) for shard in in_turn):  # a folder that is whole may be read by anybody
-            held.enter_context(hold(folder / ".lock", busy))
+    shards = [_shards(model, method, prompts, seeds, folder / method.label, workers) for method in methods]
+    in_turn = [shard for together in zip(*shards, strict=True) for shard in together]
+    drawn = _read(in_turn)
+    if any(count(drawn[shard.file]) < len(shard.prompts) for shard in in_turn):  # what is whole, anybody may read
+        check_writable(folder / LOCK)
+        with hold(folder / LOCK, busy):
             _run(in_turn, workers)
-        return [joined([_whole(shard) for shard in own]) for own in shards]
+            drawn = _read(in_turn)
+    return [joined([part for shard in own if (part := drawn[shard.file])]) for own in shards]
 
 
-def _missing(shard: Shard) -> int:
-    """How many of its pictures are still to be drawn."""
-    drawn = shard.read()
-    return len(shard.prompts) - (len(drawn.rows) if drawn else 0)
-
-
-def _whole(shard: Shard) -> Drawn:
-    drawn = shard.read()
-    if drawn is None or len(drawn.rows) < len(shard.prompts):
-        raise ValueError(f"{shard.file} lost pictures while it was in use: run the same command again")
-    return drawn
+def _read(shards: Iterable[Shard]) -> dict[Path, Drawn | None]:
+    return {shard.file: shard.read() for shard in shards}
 
 
 def _shards(model: str, method: Method, prompts: list[str], seeds: list[int], place: Path, workers: int) -> list[Shard]:
@@ -161,7 +156,8 @@ def _run(shards: list[Shard], workers: int) -> None:
         TimeRemainingColumn,
     )
 
-    missing = {shard.file: _missing(shard) for shard in shards}
+    held = _read(shards)  # once more: another process may have drawn until it let go
+    missing = {shard.file: len(shard.prompts) - count(held[shard.file]) for shard in shards}
     todo = [shard for shard in shards if missing[shard.file]]
     total = sum(len(shard.prompts) for shard in shards)
     words = TextColumn("{task.description}")

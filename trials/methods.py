@@ -89,10 +89,10 @@ def parse(text: str) -> Described:
             f"{text!r}: {unknown[0]!r} is unknown after the @: {hint}take {', '.join(REQUEST + SAMPLING)}"
         )
     for key, value in rule_parameters.items():
-        _is_number(text, f"the rule's {key}", value)
+        _want_number(text, f"the rule's {key}", value)
     for key, value in given.items():
         if key not in _SWITCHES:
-            _is_number(text, key, value)
+            _want_number(text, key, value)
         elif not isinstance(value, bool):
             raise MethodError(f"{text!r}: {key} is {value!r}: give yes or no")
     request, sampling = ({key: given[key] for key in names if key in given} for names in (REQUEST, SAMPLING))
@@ -163,7 +163,7 @@ def _pairs(text: str, part: str) -> dict[str, Any]:
     return pairs
 
 
-def _is_number(text: str, what: str, value: Any) -> None:
+def _want_number(text: str, what: str, value: Any) -> None:
     if isinstance(value, str | bool):
         raise MethodError(f"{text!r}: {what} is {value!r}: give a number")
 

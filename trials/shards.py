@@ -82,10 +82,10 @@ class Shard:
             return None
         asked, held = found
         wanted = list(zip(self.prompts, self.seeds, strict=True))
-        if (count := min(len(asked), len(wanted))) and asked[:count] != wanted[:count]:
+        both = min(len(asked), len(wanted))
+        if asked[:both] != wanted[:both]:
             raise other(self.file.parent)
-        parts = (held.pixels[:count], held.tokens[:count], held.decisions[:count], held.rows[:count])
-        return Drawn(*parts, held.workers) if count else None
+        return Drawn(held.pixels[:both], held.tokens[:both], held.decisions[:both], held.rows[:both], held.workers)
 
     def write(self, drawn: Drawn) -> None:
         """Keep pictures, the first of those wanted; a file that holds more stays.
@@ -166,6 +166,11 @@ def other(place: Path) -> ValueError:
 def damaged(file: Path, error: Exception) -> ValueError:
     """The error for a file that is not what was written."""
     return ValueError(f"{file} is damaged ({type(error).__name__}): delete it, and its pictures are drawn anew")
+
+
+def count(drawn: Drawn | None) -> int:
+    """How many pictures there are."""
+    return 0 if drawn is None else len(drawn.rows)
 
 
 def joined(parts: Sequence[Drawn]) -> Drawn:

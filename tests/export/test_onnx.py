@@ -22,7 +22,7 @@ from pixdraft.export.eager import EagerEngine
 from pixdraft.export.errors import ExportError
 from pixdraft.export.exporters import exporter
 from pixdraft.export.exporters.onnx import EXPORTER
-from pixdraft.export.exporters.onnx_graph import RuntimeGraph, decoder_model, draft_model
+from pixdraft.export.exporters.onnx_graph import decoder_model, draft_model
 from pixdraft.export.exporters.onnx_quantise import BLOCKS, Blocks, packed, quantise, rounded
 from pixdraft.export.exporters.onnx_store import store
 from pixdraft.export.exporters.quiet import quiet
@@ -278,26 +278,6 @@ def test_the_files_run_on_phones_and_in_browsers(source: Source, tmp_path: Path)
     assert sizes == {"", "rows", "slots"}
 
 
-@pytest.mark.parametrize("radius", [0.0, 12.0, 30.0, 80.0])
-def test_a_certain_draft_has_a_message(decoder: onnx.ModelProto, tmp_path: Path, radius: float) -> None:
-    """One code has all of the probability in float32, and the interval is wide: radii are right, bounds are numbers."""
-    certain = made_up(SHAPE, PIXELS, bottleneck=16)
-    certain.network.decoder.output.weight.data *= 50.0
-    certain.network.radius.weight.data.zero_()
-    certain.network.radius.bias.data.fill_(radius)
-    graph = DraftGraph(certain.network, SHAPE.length)
-    onnx.save(draft_model(graph), tmp_path / "draft.onnx")
-    onnx.save(decoder, tmp_path / "decoder.onnx")
-    sessions = (open_session(tmp_path / name) for name in ("draft.onnx", "decoder.onnx"))
-    found, wanted = fed(over(certain, OnnxEngine(*sessions, SHAPE.length))), whole(certain, graph)
-    largest = wanted.center.max(axis=1, keepdims=True)
-    assert (np.exp(wanted.center - largest).sum(axis=1) == 1.0).any(), "no row is certain"
-    np.testing.assert_allclose(found.radius, wanted.radius, rtol=1e-5)
-    assert np.isfinite(found.message).all()
-    if radius < 10:  # beyond, the digits of 1 - p count, which float32 does not hold
-        np.testing.assert_allclose(found.message, wanted.message, atol=1e-4)
-
-
 @pytest.mark.parametrize(("scheme", "least"), [("fp32", 90.0), ("fp16", 60.0), ("int8", 45.0)])
 def test_pictures(source: Source, decoder: onnx.ModelProto, tmp_path: Path, scheme: str, least: float) -> None:
     onnx.save(store(copy.deepcopy(decoder), scheme), tmp_path / "decoder.onnx")
@@ -335,14 +315,6 @@ def test_float_schemes_round_as_they_store() -> None:
     assert torch.equal(rounded(weight, "fp32"), weight)
     assert torch.equal(rounded(weight, "fp16"), weight.half().float())
     assert (rounded(weight, "int8") - weight).abs().max() < weight.abs().max() / 127
-
-
-def test_radii_are_softplus_without_softplus(source: Source, plain: onnx.ModelProto) -> None:
-    assert "Softplus" not in {node.op_type for node in plain.graph.node}
-    graph = DraftGraph(source.network, SHAPE.length)
-    risk = graph.risk.down.weight.clone()
-    assert RuntimeGraph(graph).radius.weight is graph.radius.weight
-    assert torch.equal(graph.risk.down.weight, risk), "the network's own layer was changed"
 
 
 def test_unknown_schemes_and_layers_are_refused(source: Source, tmp_path: Path) -> None:
